@@ -1,0 +1,114 @@
+"""The contract between a trained policy and whatever carries it out: the simulator, an ONNX session, a robot.
+
+It travels inside the checkpoint (JSON beside the weights) and in the ONNX metadata. Readers compare by name, never by
+position, and refuse a mismatch with a message that names the field.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.kinematics import ArmChain
+
+VERSION = 1
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class TermSpec:
+    """One observation term: name, size, and scale applied before the policy's own normaliser; history: past values held."""
+
+    name: str
+    size: int
+    scale: float
+    history: int = 1
+
+
+@dataclass(frozen=True)
+class PolicyContract:
+    """What the policy was trained against. J joints in policy order.
+
+    The policy's output a (J,) becomes joint targets q = action_offset + action_scale * clip(a, +-action_clip) [rad]; a drive
+    behind it holds them with kp [N m/rad], kd [N m s/rad] and torque_limit [N m]. action_offset is the default pose plus
+    what gravity asks for at these gains. period [s] is the time between two outputs.
+    """
+
+    robot: str
+    joint_names: tuple[str, ...]
+    default_pose: Array
+    action_offset: Array
+    action_scale: Array
+    action_clip: float
+    joint_range: Array  # (J, 2) [rad]
+    kp: Array
+    kd: Array
+    torque_limit: Array
+    mirror_index: Array
+    mirror_sign: Array
+    arm_index: Array
+    chain: ArmChain
+    period: float
+    observation: tuple[TermSpec, ...]
+    observation_clip: float  # after the normaliser inside the policy
+    version: int = VERSION
+
+    def to_json(self) -> str:
+        """One JSON object; `from_json` gives back an equal contract."""
+        out: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, np.ndarray):
+                value = value.tolist()
+            elif isinstance(value, ArmChain):
+                value = value.to_json()
+            elif f.name == "observation":
+                value = [vars(t) for t in value]
+            out[f.name] = value
+        return json.dumps(out)
+
+    @staticmethod
+    def from_json(text: str) -> "PolicyContract":
+        """Raises UserError when the text is no contract of this version."""
+        try:
+            data = json.loads(text)
+            if data["version"] != VERSION:
+                raise UserError(f"policy contract has version {data['version']}, this birdie reads version {VERSION}; export the policy again")
+            data["chain"] = ArmChain.from_json(data["chain"])
+            data["observation"] = tuple(TermSpec(**t) for t in data["observation"])
+            data["joint_names"] = tuple(data["joint_names"])
+            for name in ("default_pose", "action_offset", "action_scale", "joint_range", "kp", "kd", "torque_limit", "mirror_sign"):
+                data[name] = np.asarray(data[name], float)
+            for name in ("mirror_index", "arm_index"):
+                data[name] = np.asarray(data[name], int)
+            return PolicyContract(**data)
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"not a policy contract: {type(error).__name__}: {error}") from error
+
+    def joint_targets(self, action: Array) -> Array:
+        """Joint position targets (N, J) [rad] for policy outputs (N, J), inside the joint range."""
+        targets = self.action_offset + self.action_scale * np.clip(action, -self.action_clip, self.action_clip)
+        return np.clip(targets, self.joint_range[:, 0], self.joint_range[:, 1])
+
+    def check_fits(self, robot: "PolicyContract") -> None:
+        """Raise UserError naming the first field in which the robot at hand (described by its own contract) differs."""
+        ours, theirs = set(self.joint_names), set(robot.joint_names)
+        if ours != theirs:
+            missing, extra = sorted(ours - theirs), sorted(theirs - ours)
+            raise UserError(f"policy does not fit robot {robot.robot}: joint_names differ (robot lacks {missing}, has extra {extra})")
+        order = np.array([robot.joint_names.index(n) for n in self.joint_names])
+        for name in ("default_pose", "action_offset", "action_scale", "kp", "kd", "torque_limit"):
+            mine, other = getattr(self, name), getattr(robot, name)[order]
+            if not np.allclose(mine, other, atol=1e-6):
+                worst = int(np.argmax(np.abs(mine - other)))
+                raise UserError(f"policy does not fit robot {robot.robot}: {name} of joint {self.joint_names[worst]} "
+                                f"is {mine[worst]:g} in the policy and {other[worst]:g} in the robot")
+        if abs(self.period - robot.period) > 1e-9:
+            raise UserError(f"policy does not fit: period is {self.period} s in the policy and {robot.period} s here")
+        if self.observation != robot.observation:
+            for mine_t, other_t in zip(self.observation, robot.observation, strict=False):
+                if mine_t != other_t:
+                    raise UserError(f"policy does not fit: observation term {mine_t} in the policy, {other_t} here")
+            raise UserError(f"policy does not fit: {len(self.observation)} observation terms in the policy, {len(robot.observation)} here")

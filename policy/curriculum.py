@@ -1,0 +1,66 @@
+"""How hard the task is now. All of its state is in the checkpoint, so that resuming does not start it again."""
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from policy.rewards import Widths
+from policy.swings import SwingRange
+
+UPDATE_EVERY = 250_000  # [steps] between two looks at the results
+
+
+@dataclass(frozen=True)
+class CurriculumCfg:
+    """start, top: spread of targets, 1 is the issue's box of +-0.6 m by +-1.0 m; step: growth per update. top_speed [m/s]."""
+
+    start: float = 0.3
+    top: float = 1.5
+    step: float = 0.1
+    top_speed: float = 9.0
+
+
+@dataclass
+class Curriculum:
+    """Spread of the targets and widths of the rewards, both led by the results of the current policy."""
+
+    cfg: CurriculumCfg = field(default_factory=CurriculumCfg)
+    spread: float = 0.3
+    widths: Widths = field(default_factory=Widths)
+    steps_at_update: int = 0
+
+    def span(self) -> SwingRange:
+        """What to draw swings from at this level: wider, faster, with waits, planned shots and less time as it grows."""
+        d = self.spread
+        ease = min(1.0, d + 0.2)
+        later = float(np.clip((d - 0.6) / 0.6, 0.0, 1.0))
+        return SwingRange(
+            x=(0.05 - 0.6 * d, 0.05 + 0.6 * d), y=(-1.0 * d, 1.0 * d), height=(1.15 - 0.25 * ease, 1.15 + 0.25 * ease),
+            time=(round(75 - 35 * later), 101), wait_share=0.4 * later, wait=(5, 70),
+            speed=(2.0, 2.0 + (self.cfg.top_speed - 2.0) * ease),
+            elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.4 * later,
+        )
+
+    def update(self, steps: int, position_errors: np.ndarray, velocity_errors: np.ndarray, fall_rate: float) -> None:
+        """Move the level after `steps` environment steps in all, from the strikes since the last update."""
+        self.steps_at_update = steps
+        if len(position_errors) < 100:
+            return
+        median, high = np.percentile(position_errors, [50, 90])
+        w = self.widths
+        w.position += 0.2 * (np.clip(0.4 * (median + high), 0.04, 0.3) - w.position)
+        w.track += 0.2 * (np.clip(median + high, 0.1, 0.3) - w.track)
+        w.velocity += 0.2 * (np.clip(0.4 * np.median(velocity_errors), 0.25, 1.0) - w.velocity)
+        if median < 0.13 and high < 0.4 and fall_rate < 0.15:
+            self.spread = min(self.cfg.top, self.spread + self.cfg.step)
+        elif median > 0.33 or fall_rate > 0.4:
+            self.spread = max(self.cfg.start, self.spread - self.cfg.step)
+
+    def state(self) -> dict:
+        """Plain numbers for the checkpoint."""
+        return {"spread": self.spread, "widths": asdict(self.widths), "steps_at_update": self.steps_at_update}
+
+    def restore(self, state: dict) -> None:
+        """Inverse of `state`."""
+        self.spread, self.widths = state["spread"], Widths(**state["widths"])
+        self.steps_at_update = state["steps_at_update"]

@@ -1,0 +1,181 @@
+"""Rewards: one function of a few lines each, named for what it measures, and one table of weights.
+
+All take a `Transition` and return (N,). Weights and shapes from docs/training-log.md; the sum of the regularisers stays
+below a tenth of the strike rewards, or the policy learns to save torque instead of learning to hit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy.observations import REACH, Sense
+
+Array = np.ndarray
+
+
+@dataclass
+class Widths:
+    """Widths of the strike rewards, tightened as the policy improves: position, track [m], velocity (share of speed)."""
+
+    position: float = 0.3
+    track: float = 0.3
+    velocity: float = 1.0
+
+
+@dataclass
+class Transition:
+    """One control step of N robots after physics, before the next command. sense: the new state against the old command;
+    struck (N,): the commanded moment was now; torque, drive_speed (N, J); foot_slip (N,) sum over standing feet of
+    squared speed [m^2/s^2]; speed_limit (J,), leg (J,) bool."""
+
+    sense: Sense
+    action: Array
+    previous_action: Array
+    struck: Array
+    torque: Array
+    drive_speed: Array
+    foot_slip: Array
+    speed_limit: Array
+    leg: Array
+    widths: Widths
+
+    @property
+    def position_error(self) -> Array:
+        """(N,) racket centre to commanded point [m]."""
+        return np.linalg.norm(self.sense.error, axis=1)
+
+    @property
+    def velocity_error(self) -> Array:
+        """(N,) racket velocity against the commanded one [m/s]."""
+        return np.linalg.norm(self.sense.command.velocity - self.sense.racket.velocity, axis=1)
+
+    @property
+    def normal_cosine(self) -> Array:
+        """(N,) cosine between the face normal and the commanded one."""
+        return np.sum(self.sense.command.normal * self.sense.racket.normal, axis=1)
+
+
+def strike_position(t: Transition) -> Array:
+    """Closeness of the racket centre to the commanded point at the commanded moment."""
+    return t.struck / (1 + t.position_error / t.widths.position)
+
+
+def strike_velocity(t: Transition) -> Array:
+    """Closeness of the racket velocity to the commanded one, relative to its speed, at the moment."""
+    speed = np.linalg.norm(t.sense.command.velocity, axis=1)
+    return t.struck / (1 + t.velocity_error / (t.widths.velocity * (0.3 * speed + 0.5)))
+
+
+def strike_normal(t: Transition) -> Array:
+    """Agreement of the face with the commanded normal at the moment: squared cosine, and a sharp part near zero angle."""
+    cosine = np.clip(t.normal_cosine, 0.0, 1.0)
+    return t.struck * (0.5 * cosine**2 + 0.5 / (1 + np.arccos(cosine) / 0.2))
+
+
+def track_reference(t: Transition) -> Array:
+    """Racket near its reference path during the last half second."""
+    late = t.sense.command.active & (t.sense.command.time_left <= 0.5)
+    return late * np.exp(-np.linalg.norm(t.sense.reference_error, axis=1) / t.widths.track)
+
+
+def walk(t: Transition) -> Array:
+    """Base velocity near the wanted one. The Cauchy shape still has a slope at rest; a Gaussian left the legs asleep."""
+    off = t.sense.state.velocity[:, :2] - t.sense.walk
+    return 1 / (1 + np.sum(off**2, axis=1) / 0.15)
+
+
+def reach_excess(t: Transition) -> Array:
+    """Distance by which the target is out of the arm's comfortable reach [m]."""
+    return t.sense.command.active * np.maximum(0.0, t.sense.distance - REACH)
+
+
+def alive(t: Transition) -> Array:
+    """One per step on its feet."""
+    return np.ones(len(t.action))
+
+
+def tilt(t: Transition) -> Array:
+    """Squared sine of the base's tilt."""
+    return np.sum(t.sense.gravity_b[:, :2] ** 2, axis=1)
+
+
+def heading(t: Transition) -> Array:
+    """Squared angle between the base's heading and the net [rad^2]."""
+    return t.sense.yaw**2
+
+
+def low_base(t: Transition) -> Array:
+    """Depth of the base below 0.45 m [m]."""
+    return np.maximum(0.0, 0.45 - t.sense.state.position[:, 2])
+
+
+def bounce(t: Transition) -> Array:
+    """Squared vertical base speed, at most 4 [m^2/s^2]."""
+    return np.minimum(t.sense.state.velocity[:, 2] ** 2, 4.0)
+
+
+def action_rate(t: Transition) -> Array:
+    """Squared change of the action."""
+    return np.sum((t.action - t.previous_action) ** 2, axis=1)
+
+
+def action_size(t: Transition) -> Array:
+    """Squared action."""
+    return np.sum(t.action**2, axis=1)
+
+
+def leg_speed(t: Transition) -> Array:
+    """Squared leg joint speeds [rad^2/s^2]."""
+    return np.sum(t.sense.state.qd[:, t.leg] ** 2, axis=1)
+
+
+def torque(t: Transition) -> Array:
+    """Squared drive torques [N^2 m^2]."""
+    return np.sum(t.torque**2, axis=1)
+
+
+def leg_pose(t: Transition) -> Array:
+    """Squared distance of the legs from the default pose [rad^2]."""
+    return np.sum((t.sense.state.q - t.sense.contract.default_pose)[:, t.leg] ** 2, axis=1)
+
+
+def idle_pose(t: Transition) -> Array:
+    """With nothing to hit: squared distance of all joints from the default pose [rad^2]."""
+    off = np.sum((t.sense.state.q - t.sense.contract.default_pose) ** 2, axis=1)
+    return ~t.sense.command.active * np.minimum(off, 10.0)
+
+
+def foot_slip(t: Transition) -> Array:
+    """Squared speed of feet on the ground, each at most 1 [m^2/s^2]."""
+    return t.foot_slip
+
+
+def over_speed(t: Transition) -> Array:
+    """Squared drive speed above 95 % of its limit, at most 100 in all [rad^2/s^2]."""
+    excess = np.maximum(0.0, np.abs(t.drive_speed) - 0.95 * t.speed_limit)
+    return np.minimum(np.sum(excess**2, axis=1), 100.0)
+
+
+STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 4.0, strike_velocity: 3.0, strike_normal: 2.5}
+GUIDE: dict[Callable[[Transition], Array], float] = {track_reference: 0.06, walk: 0.06, reach_excess: -0.05, alive: 0.03}
+REGULARISE: dict[Callable[[Transition], Array], float] = {
+    tilt: -0.05, heading: -0.02, low_base: -0.5, bounce: -0.02, action_rate: -5e-4, action_size: -1e-4, leg_speed: -2e-5,
+    torque: -3e-7, leg_pose: -1e-3, idle_pose: -2e-3, foot_slip: -0.02, over_speed: -2e-3,
+}
+REGULARISE_FLOOR = -0.3  # per step: one wild step must not outweigh a good strike
+FALL = -1.0  # once, when the robot falls
+
+
+def total_reward(t: Transition) -> tuple[Array, dict[str, float]]:
+    """Reward (N,) and the mean of each weighted term by name."""
+    out = np.zeros(len(t.action))
+    means: dict[str, float] = {}
+    for group, floor in ((STRIKE, None), (GUIDE, None), (REGULARISE, REGULARISE_FLOOR)):
+        part = np.zeros(len(out))
+        for function, weight in group.items():
+            value = weight * function(t)
+            means[function.__name__] = float(value.mean())
+            part += value
+        out += part if floor is None else np.maximum(part, floor)
+    return out, means

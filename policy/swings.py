@@ -1,0 +1,128 @@
+"""What the robots are asked to hit next: swings drawn for training and evaluation, or laid out shot by shot for play.
+
+A swing is an optional wait, then a command with a shuttle that arrives at the commanded point at the commanded time. Two
+kinds of command are mixed: planned ones come from the shot through the strike planner; drilled ones keep the shuttle
+but draw normal and speed at random, so that the policy learns to follow commands a planner never happened to give.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from policy.strike import plan_strike
+from sim.court import HOME_X
+from sim.serves import Shots, launcher_shots, meet, moved_to, scattered_human_shots
+
+Array = np.ndarray
+RETURN_PLACE = (2.2, 0.0)  # [m] world: where play sends the return; our choice, the middle of the far side's front half
+
+
+@dataclass
+class Swings:
+    """N swings. wait (N,), time (N,) [control steps]; position, normal, velocity (N, 3) relative to home [m, -, m/s];
+    launch (N,) [control steps] before the strike at which the shuttle appears (0: none) with shuttle_position and
+    shuttle_velocity (N, 3) [world], drag, drift (N,)."""
+
+    wait: Array
+    time: Array
+    position: Array
+    normal: Array
+    velocity: Array
+    launch: Array
+    shuttle_position: Array
+    shuttle_velocity: Array
+    drag: Array
+    drift: Array
+
+    def take(self, ids: Array) -> "Swings":
+        """The swings ids."""
+        return Swings(*(getattr(self, f.name)[ids] for f in fields(self)))
+
+    def put(self, ids: Array, other: "Swings") -> None:
+        """Overwrite swings ids with other, in order."""
+        for f in fields(self):
+            getattr(self, f.name)[ids] = getattr(other, f.name)
+
+
+@dataclass(frozen=True)
+class SwingRange:
+    """From what swings are drawn. x, y, height: (low, high) relative to home, height above the standing base [m]; time,
+    wait [control steps, high excluded]; wait_share: part of swings with a wait; speed [m/s]; elevation, azimuth [rad] of
+    the normal; planned_share: part of commands that come from the strike planner."""
+
+    x: tuple[float, float] = (-0.6, 0.6)
+    y: tuple[float, float] = (-1.0, 1.0)
+    height: tuple[float, float] = (0.9, 1.4)
+    time: tuple[int, int] = (75, 101)
+    wait: tuple[int, int] = (10, 50)
+    wait_share: float = 0.0
+    speed: tuple[float, float] = (2.0, 8.0)
+    elevation: tuple[float, float] = (0.1, 1.0)
+    azimuth: tuple[float, float] = (-0.4, 0.4)
+    planned_share: float = 0.0
+
+
+class ShotPool:
+    """Flights kept ready on the control grid, relative to the point where they are met, with a planned strike each."""
+
+    def __init__(self, rng: np.random.Generator, count: int = 2048, human_share: float = 0.7) -> None:
+        humans = int(count * human_share)
+        human, launcher = scattered_human_shots(rng, humans), launcher_shots(rng, count - humans)
+        shots = Shots(*(np.concatenate([getattr(human, f.name), getattr(launcher, f.name)]) for f in fields(Shots)))
+        met = meet(shots, rng.uniform(1.55, 2.0, count))
+        usable = np.flatnonzero(met.steps > 0)
+        met = meet(shots.take(usable), met.meeting[usable, 2])
+        place = np.stack([HOME_X + rng.uniform(-0.6, 0.6, len(usable)), rng.uniform(-1, 1, len(usable))], axis=1)
+        met = moved_to(met, place)
+        landing = np.stack([rng.uniform(1.8, 3.0, len(usable)), rng.uniform(-1.2, 1.2, len(usable))], axis=1)
+        strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], landing, met.shots.drag, met.shots.drift,
+                             elevation=0.55)
+        keep = np.flatnonzero(strike.feasible & (met.steps > 0))
+        self.path = met.path[keep]
+        self.path[:, :, :3] -= met.meeting[keep, None, :3]
+        self.steps = met.steps[keep]
+        self.drag, self.drift = met.shots.drag[keep], met.shots.drift[keep]
+        self.normal, self.velocity = strike.normal[keep], strike.velocity[keep]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def draw_swings(rng: np.random.Generator, count: int, span: SwingRange, pool: ShotPool, standing_height: float) -> Swings:
+    """Draw count swings from a range, each with a flight from the pool that meets the target on time."""
+    shot = rng.integers(len(pool), size=count)
+    position = np.stack([rng.uniform(*span.x, count), rng.uniform(*span.y, count),
+                         standing_height + rng.uniform(*span.height, count)], axis=1)
+    rise, turn = rng.uniform(*span.elevation, count), rng.uniform(*span.azimuth, count)
+    normal = np.stack([np.cos(rise) * np.cos(turn), np.cos(rise) * np.sin(turn), np.sin(rise)], axis=1)
+    velocity = normal * rng.uniform(*span.speed, count)[:, None]
+    planned = rng.random(count) < span.planned_share
+    normal = np.where(planned[:, None], pool.normal[shot], normal)
+    velocity = np.where(planned[:, None], pool.velocity[shot], velocity)
+    time = rng.integers(*span.time, size=count)
+    wait = np.where(rng.random(count) < span.wait_share, rng.integers(*span.wait, size=count), 0)
+    # a long flight enters the scene on its way; a little later than the command, so that the last return has time to land
+    launch = np.maximum(np.minimum(pool.steps[shot], time - 10), 1)
+    start = pool.path[shot, pool.steps[shot] - launch]
+    return Swings(wait, time, position, normal, velocity, launch, start[:, :3] + position + [HOME_X, 0, 0], start[:, 3:],
+                  pool.drag[shot], pool.drift[shot])
+
+
+def swings_for_shots(shots: Shots, height: float, wait: int, place: Array | None = None) -> tuple[Swings, Array]:
+    """One swing per shot, planned to return it to RETURN_PLACE, as play serves them.
+
+    height [m] at which the falling shuttle is met; wait [control steps] before it is hit; place (N, 2) relative to home:
+    where it is met [m], None leaves the flights where they are. Returns the swings and the (N,) ids of the shots that
+    come down through the height at all, of which there is one swing each.
+    """
+    met = meet(shots, height)
+    usable = np.flatnonzero(met.steps > 0)
+    met = meet(shots.take(usable), height)
+    if place is not None:
+        met = moved_to(met, place[usable] + [HOME_X, 0.0])
+    n = len(usable)
+    strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], np.tile([RETURN_PLACE], (n, 1)), met.shots.drag, met.shots.drift)
+    return Swings(np.full(n, wait), met.steps.copy(), strike.position - [HOME_X, 0, 0], strike.normal, strike.velocity,
+                  met.steps.copy(), met.path[:, 0, :3], met.path[:, 0, 3:], met.shots.drag, met.shots.drift), usable
+
+

@@ -1,0 +1,268 @@
+"""The badminton task for N robots at once: physics, shuttles, commands, rewards and episodes, in numpy arrays.
+
+No torch, no Gymnasium: training wraps it in `policy/vec_env.py`, evaluation and play drive it directly, and the registered
+single environment in `policy/gym_env.py` is this class with N = 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy.contract import PolicyContract
+from policy.observations import RobotState, Sense, SwingCommand, build_observation, sense, term_specs
+from policy.rewards import FALL, Transition, Widths, total_reward
+from policy.swings import Swings
+from policy.symmetry import VECTOR, SignedPermutation, action_mirror, observation_mirror, target_side
+from sim.batch import BatchPhysics
+from sim.robot import Robot
+from sim.shuttle import INCOMING, RacketSweep, Shuttles
+
+Array = np.ndarray
+
+ACTION_CLIP = 6.0  # beyond it the joint ranges end anyway; keeps one wild sample from becoming a wild target
+OBSERVATION_CLIP = 6.0  # standard deviations
+FALL_TILT = np.cos(np.deg2rad(66))  # of the base; training-recipe value
+FALL_HEIGHT = 0.3  # [m] half the standing height
+FOOT_DOWN = 0.04  # [m] centre height below which a foot of 3 cm radius counts as standing
+CRITIC_EXTRA = 15  # numbers that only the critic sees, see BadmintonTask._critic_extra
+
+
+@dataclass(frozen=True)
+class TaskCfg:
+    """swings: per episode; joint_noise, arm_noise [rad], place_noise [m], yaw_noise [rad]: half widths at a reset."""
+
+    swings: int = 5
+    joint_noise: float = 0.1
+    arm_noise: float = 0.4
+    place_noise: float = 0.2
+    yaw_noise: float = 0.1
+
+
+@dataclass
+class Step:
+    """What one step gave. observation (N, A + C): actor and critic parts, after resets; terminal_observation: rows
+    of `truncated` robots before their reset; reward, terminated, truncated, blown (N,); the strike_* arrays
+    describe the robots struck (ids) at this step."""
+
+    observation: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    terminal_observation: Array
+    blown: Array
+    struck: Array  # ids
+    strike_position_error: Array
+    strike_velocity_error: Array
+    strike_cosine: Array
+    reward_terms: dict[str, float]
+
+    @property
+    def done(self) -> Array:
+        """(N,) episodes that ended now."""
+        return self.terminated | self.truncated
+
+
+def contract_of(robot: Robot, period: float) -> PolicyContract:
+    """The contract a policy for this robot is trained under."""
+    return PolicyContract(
+        robot=robot.name, joint_names=robot.joint_names, default_pose=robot.default_pose,
+        action_offset=robot.default_pose + robot.standing_offset, action_scale=robot.action_scale, action_clip=ACTION_CLIP,
+        joint_range=robot.joint_range, kp=robot.per_joint("kp"), kd=robot.per_joint("kd"),
+        torque_limit=robot.per_joint("torque"), mirror_index=robot.mirror_index, mirror_sign=robot.mirror_sign,
+        arm_index=robot.arm_index, chain=robot.chain, period=period,
+        observation=term_specs(len(robot.joint_names), len(robot.arm_index)), observation_clip=OBSERVATION_CLIP,
+    )
+
+
+class BadmintonTask:
+    """N robots on N courts. next_swings(ids) is asked for the swings of robots ids whenever they need new ones.
+
+    Each robot always holds two swings, the current and the next, since the critic may look ahead. The strike lies on a
+    control step, and the shuttle of a swing flies on through the wait of the next one.
+    """
+
+    def __init__(self, robot: Robot, count: int, next_swings: Callable[[Array], Swings], seed: int = 0, threads: int = 0,
+                 cfg: TaskCfg = TaskCfg(), widths: Widths | None = None) -> None:
+        self.robot, self.count, self.cfg = robot, count, cfg
+        self.next_swings = next_swings
+        self.widths = widths or Widths()
+        self.rng = np.random.default_rng(seed)
+        self.physics = BatchPhysics(robot, count, threads)
+        self.contract = contract_of(robot, self.physics.period)
+        self.shuttles = Shuttles(count)
+        self._mirror_obs, self._mirror_action = observation_mirror(self.contract), action_mirror(self.contract)
+        self._mirror_extra = SignedPermutation(
+            np.arange(CRITIC_EXTRA), np.array(VECTOR[1] * 4 + [1] * (CRITIC_EXTRA - 12), np.float32))
+        self.actor_size = sum(t.size for t in self.contract.observation)
+        self.observation_size = self.actor_size + CRITIC_EXTRA
+        joints = len(robot.joint_names)
+        self._leg = np.ones(joints, bool)
+        self._leg[robot.arm_index] = False
+        self.speed_limit = robot.per_joint("speed")
+        self.wait, self.countdown = np.zeros(count, int), np.zeros(count, int)
+        self.swing_number = np.zeros(count, int)
+        self.side = np.ones(count)
+        self.previous_action = np.zeros((count, joints))
+        self.blown_total = 0
+        self.sense: Sense
+        self.drive_speed = np.zeros((count, joints))
+
+    # -- episode bookkeeping ------------------------------------------------------------------------------------------
+    def reset(self) -> Array:
+        """Start all robots anew; returns observations (N, A + C)."""
+        everyone = np.arange(self.count)
+        self.current = self.next_swings(everyone)
+        self.upcoming = self.next_swings(everyone)
+        self._restart(everyone)
+        self.sense = self._sense()
+        self._foot_before = np.full((self.count, len(self.robot.feet), 3), np.nan)
+        return self._observe(everyone)
+
+    def _restart(self, ids: Array) -> None:
+        """Robots ids back on their feet near home, with fresh swings."""
+        n, c = len(ids), self.cfg
+        noise = np.where(self._leg, c.joint_noise, c.arm_noise)
+        q = self.robot.default_pose + self.rng.uniform(-1, 1, (n, len(noise))) * noise
+        q = np.clip(q, self.robot.joint_range[:, 0], self.robot.joint_range[:, 1])
+        place = np.zeros((n, 3))
+        place[:, :2] = self.rng.uniform(-c.place_noise, c.place_noise, (n, 2))
+        place[:, 2] = self.robot.standing_height + 0.01
+        self.physics.reset(ids, place, self.rng.uniform(-c.yaw_noise, c.yaw_noise, n), q)
+        self.previous_action[ids] = 0.0
+        self.swing_number[ids] = 0
+        self.shuttles.clear(ids)
+        self.current.put(ids, self.next_swings(ids))
+        self.upcoming.put(ids, self.next_swings(ids))
+        self._begin(ids)
+
+    def _begin(self, ids: Array) -> None:
+        """Start the current swing of robots ids: its wait, or at once its command."""
+        self.wait[ids] = self.current.wait[ids]
+        self.countdown[ids] = self.current.time[ids]
+        self._show(ids[self.wait[ids] == 0])
+
+    def _show(self, ids: Array) -> None:
+        """The commands of robots ids become known: note their side and send off shuttles that are already due."""
+        if len(ids) == 0:
+            return
+        position = self.physics.qpos[ids, :3] - self.physics.home
+        yaw = _yaw(self.physics.qpos[ids, 3:7])
+        self.side[ids] = target_side(position, yaw, self.current.position[ids])
+        self._launch(ids[self.countdown[ids] == self.current.launch[ids]])
+
+    def _launch(self, ids: Array) -> None:
+        if len(ids):
+            c = self.current
+            self.shuttles.launch(ids, c.shuttle_position[ids], c.shuttle_velocity[ids], c.drag[ids], c.drift[ids])
+
+    # -- state as the policy sees it ----------------------------------------------------------------------------------
+    def robot_state(self) -> RobotState:
+        """All robots, exactly."""
+        p = self.physics
+        return RobotState(p.qpos[:, :3] - p.home, p.qpos[:, 3:7], p.qvel[:, :3], p.qvel[:, 3:6], p.q, p.qd)
+
+    def command(self) -> SwingCommand:
+        """The current commands."""
+        c = self.current
+        return SwingCommand(c.position, c.normal, c.velocity, self.countdown * self.physics.period, self.wait == 0)
+
+    def _sense(self, ids: Array | None = None) -> Sense:
+        state, command = self.robot_state(), self.command()
+        previous = self.previous_action
+        if ids is not None:
+            state = RobotState(*(v[ids] for v in vars(state).values()))
+            command = SwingCommand(*(v[ids] for v in vars(command).values()))
+            previous = previous[ids]
+        return sense(self.contract, state, command, previous)
+
+    def _observe(self, ids: Array, s: Sense | None = None) -> Array:
+        """Observations of robots ids, actor and critic parts, seen from the side of their target."""
+        s = s if s is not None else self._sense(ids)
+        actor = self._mirror_obs.where(build_observation(s), self.side[ids])
+        extra = self._mirror_extra.where(self._critic_extra(ids, s), self.side[ids])
+        return np.concatenate([actor, extra], axis=1)
+
+    def _critic_extra(self, ids: Array, s: Sense) -> Array:
+        """(n, CRITIC_EXTRA): the next swing and the true shuttle, court axes, relative to the base. Vectors first."""
+        nxt, base = self.upcoming, s.state.position
+        flying = (self.shuttles.phase[ids] == INCOMING)[:, None]
+        shuttle = self.shuttles.position[ids] - self.physics.home - base
+        last = (self.swing_number[ids] == self.cfg.swings - 1)[:, None]
+        return np.concatenate([
+            (nxt.position[ids] - base) * ~last, 0.2 * nxt.velocity[ids] * ~last, shuttle * flying,
+            0.1 * self.shuttles.velocity[ids] * flying,
+            (self.wait[ids] * self.physics.period)[:, None],
+            (0.5 * (nxt.wait + nxt.time)[ids] * self.physics.period)[:, None],
+            (self.cfg.swings - 1 - self.swing_number[ids])[:, None] / self.cfg.swings,
+        ], axis=1, dtype=np.float32)
+
+    def rackets(self) -> RacketSweep:
+        """The faces now, world frame."""
+        r = self.sense.racket
+        return RacketSweep(r.position + self.physics.home, r.velocity, r.normal, r.long_axis)
+
+    # -- one control step ---------------------------------------------------------------------------------------------
+    def step(self, action: Array) -> Step:
+        """Advance one control step with policy outputs (N, J), as given by the policy for the observation it saw."""
+        n = self.count
+        action = self._mirror_action.where(np.clip(np.nan_to_num(action), -ACTION_CLIP, ACTION_CLIP), self.side)
+        before = self.rackets()
+        blown = self.physics.step(self.contract.joint_targets(action))
+        if blown.any():
+            # put back on its feet before anything reads it; it ends its episode below and is counted
+            self.blown_total += int(blown.sum())
+            self._restart(np.flatnonzero(blown))
+        active = (self.wait == 0) & ~blown
+        self.countdown -= active
+        self.wait -= (self.wait > 0) & ~blown
+        previous, self.previous_action = self.previous_action, action
+        self.sense = s = self._sense()
+        self.shuttles.step(before, self.rackets(), self.physics.period)
+        struck = active & (self.countdown == 0)
+
+        self.drive_speed = self.physics.drive_speed()
+        foot = self.physics.foot
+        down = (foot[:, :, 2] < FOOT_DOWN) & (self._foot_before[:, :, 2] < FOOT_DOWN)
+        slide = np.sum((foot - self._foot_before)[:, :, :2] ** 2, axis=2) / self.physics.period**2
+        slip = np.sum(np.where(down, np.minimum(slide, 1.0), 0.0), axis=1)
+        self._foot_before = foot
+        transition = Transition(s, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
+                                self._leg, self.widths)
+        reward, terms = total_reward(transition)
+        fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < FALL_HEIGHT)
+        reward += FALL * fallen
+        reward[blown] = 0.0
+        ids = np.flatnonzero(struck)
+        strike = (transition.position_error[ids], transition.velocity_error[ids], transition.normal_cosine[ids])
+
+        terminated = fallen | blown
+        self.swing_number[ids] += 1
+        truncated = struck & (self.swing_number >= self.cfg.swings) & ~terminated
+        onward = np.flatnonzero(struck & ~terminated)
+        self.current.put(onward, self.upcoming.take(onward))
+        self.upcoming.put(onward, self.next_swings(onward))
+        self._begin(onward)
+        appeared = np.flatnonzero(active & ~struck & (self.countdown == self.current.launch))
+        self._launch(appeared)
+        shown = np.flatnonzero(~active & ~blown & (self.wait == 0))
+        self._show(shown)
+
+        observation = self._observe(np.arange(n), s)
+        changed = np.union1d(onward, shown)
+        if len(changed):
+            observation[changed] = self._observe(changed)
+        terminal = np.zeros((0, self.observation_size), np.float32)
+        done = np.flatnonzero(terminated | truncated)
+        if len(done):
+            terminal = observation[truncated]
+            self._restart(np.flatnonzero((terminated | truncated) & ~blown))
+            observation[done] = self._observe(done)
+            self._foot_before[done] = np.nan
+            self.sense = self._sense()
+        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, blown, ids, *strike, terms)
+
+
+def _yaw(quaternion: Array) -> Array:
+    w, x, y, z = quaternion.T
+    return np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
