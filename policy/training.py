@@ -1,0 +1,237 @@
+"""`birdie train`: presets, run folders, progress, checkpoints, resume."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+
+from policy.checkpoint import git_commit, load_state, newest_checkpoint, read_record, save_checkpoint
+from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
+from policy.ppo import AnnealCfg, BatchPPO
+from policy.swings import ShotPool, Swings, draw_swings
+from policy.task import BadmintonTask
+from policy.vec_env import BatchVecEnv
+from sim.errors import UserError
+from sim.robot import Robot, load_robot
+
+HIT_RADIUS = 0.10  # [m] racket centre to commanded point: what the ETH paper counts as a hit, its racket's centre to edge
+
+
+@dataclass(frozen=True)
+class TrainCfg:
+    """Settings of a run. robots: in the batch; horizon: steps per iteration; std_arm, std_leg: first exploration widths."""
+
+    total_steps: int = 20_000_000
+    robots: int = 512
+    horizon: int = 24
+    minibatch: int = 4096
+    epochs: int = 4
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    learning_rate: float = 5e-4
+    entropy: float = 0.001
+    std_arm: float = 0.5
+    std_leg: float = 0.35
+    seed: int = 1
+    robot: str = "anymal_dynaarm"
+    curriculum: CurriculumCfg = CurriculumCfg()
+    anneal: AnnealCfg = AnnealCfg()
+
+
+PRESETS: dict[str, TrainCfg] = {
+    "default": TrainCfg(),
+    # near targets only: shows a learner in five minutes on two cores
+    "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_speed=6.0)),
+}
+
+
+@dataclass
+class Session:
+    """Everything one training process holds."""
+
+    cfg: TrainCfg
+    robot: Robot
+    env: BatchVecEnv
+    algorithm: BatchPPO
+    curriculum: Curriculum
+
+
+def make_swing_source(rng: np.random.Generator, curriculum: Curriculum, robot: Robot) -> Callable[[np.ndarray], Swings]:
+    """What the task asks for new swings: drawn at the curriculum's present level."""
+    pool = ShotPool(rng)
+    return lambda ids: draw_swings(rng, len(ids), curriculum.span(), pool, robot.standing_height)
+
+
+def build(cfg: TrainCfg, threads: int = 0) -> Session:
+    """Robot, task, environment and algorithm of a run, seeded. threads: for physics and torch, 0 for all cores."""
+    robot = load_robot(cfg.robot)
+    torch.manual_seed(cfg.seed)
+    if threads:
+        torch.set_num_threads(threads)
+    curriculum = Curriculum(cfg.curriculum, spread=cfg.curriculum.start)
+    source = make_swing_source(np.random.default_rng(cfg.seed + 1000), curriculum, robot)
+    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=threads, widths=curriculum.widths)
+    env = BatchVecEnv(task)
+    legs = np.ones(len(robot.joint_names), bool)
+    legs[robot.arm_index] = False
+    algorithm = BatchPPO(
+        env, legs, cfg.total_steps, cfg.anneal, learning_rate=cfg.learning_rate, n_steps=cfg.horizon, batch_size=cfg.minibatch,
+        n_epochs=cfg.epochs, gamma=cfg.gamma, gae_lambda=cfg.gae_lambda, clip_range=0.2, ent_coef=cfg.entropy, vf_coef=1.0,
+        max_grad_norm=1.0, seed=cfg.seed,
+        policy_kwargs={"actor_size": task.actor_size, "std_init": np.where(legs, cfg.std_leg, cfg.std_arm),
+                       "clip": task.contract.observation_clip},
+    )
+    return Session(cfg, robot, env, algorithm, curriculum)
+
+
+class Reporter(BaseCallback):
+    """After each rollout: counts, curriculum, TensorBoard, progress line, checkpoints.
+
+    reports: one dict per report, as written to --json.
+    """
+
+    def __init__(self, session: Session, run: Path, minutes_before: float, checkpoint_minutes: float, progress: Progress,
+                 report_every: int) -> None:
+        super().__init__()
+        self.session, self.run, self.minutes_before = session, run, minutes_before
+        self.checkpoint_minutes, self.progress = checkpoint_minutes, progress
+        self.report_every = report_every
+        self.reports: list[dict[str, Any]] = []
+        self.start = self.last_save = time.monotonic()
+        self.start_steps = self.last_report = session.algorithm.num_timesteps
+        self.last_report_time = self.start
+        self.bar = progress.add_task("training", total=session.algorithm.total_steps, completed=self.start_steps, note="warming up")
+
+    @property
+    def minutes(self) -> float:
+        """Training time so far, earlier sessions of the run included."""
+        return self.minutes_before + (time.monotonic() - self.start) / 60
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        s = self.session
+        algorithm, curriculum, log = s.algorithm, s.curriculum, s.env.log
+        self.progress.update(self.bar, completed=algorithm.num_timesteps)
+        if algorithm.num_timesteps - curriculum.steps_at_update >= UPDATE_EVERY:
+            position, velocity, _ = log.errors()
+            if len(position) >= 100:
+                self._report(*log.errors())
+                curriculum.update(algorithm.num_timesteps, position, velocity, log.falls / max(log.episodes, 1))
+                log.clear()
+        if time.monotonic() - self.last_save > 60 * self.checkpoint_minutes:
+            self.save()
+
+    def _report(self, position: np.ndarray, velocity: np.ndarray, cosine: np.ndarray) -> None:
+        s = self.session
+        algorithm, log = s.algorithm, s.env.log
+        now = time.monotonic()
+        rate = (algorithm.num_timesteps - self.last_report) / (now - self.last_report_time)
+        self.last_report, self.last_report_time = algorithm.num_timesteps, now
+        std = torch.exp(algorithm.policy.log_std.detach()).numpy()
+        report = {
+            "steps": algorithm.num_timesteps, "minutes": round(self.minutes, 3), "steps_per_s": round(rate),
+            "hit_rate": float(np.mean(position < HIT_RADIUS)), "median_position_error_m": float(np.median(position)),
+            "p90_position_error_m": float(np.percentile(position, 90)), "median_velocity_error_mps": float(np.median(velocity)),
+            "median_normal_angle_deg": float(np.rad2deg(np.arccos(np.clip(np.median(cosine), -1, 1)))),
+            "fall_rate": log.falls / max(log.episodes, 1), "spread": s.curriculum.spread, "blown": log.blown,
+            "reward": log.reward / max(log.steps, 1), "std_leg": float(std[algorithm.legs].mean()),
+            "std_arm": float(std[~algorithm.legs].mean()), "learning_rate": algorithm.rate, **algorithm.last_losses,
+        }
+        self.reports.append(report)
+        with (self.run / "reports.jsonl").open("a") as file:
+            file.write(json.dumps(report) + "\n")
+        for name, value in report.items():
+            if name not in ("steps", "minutes"):
+                algorithm.logger.record(f"birdie/{name}", value)
+        for name, value in log.terms.items():
+            algorithm.logger.record(f"reward/{name}", value / max(log.steps, 1))
+        algorithm.logger.dump(step=algorithm.num_timesteps)
+        note = (f"{rate / 1000:.1f} k steps/s  hit {report['hit_rate']:.0%}  error {report['median_position_error_m'] * 100:.1f} cm"
+                f"  spread {report['spread']:.1f}")
+        self.progress.update(self.bar, note=note)
+        self.progress.console.print(
+            f"{algorithm.num_timesteps / 1e6:6.2f} M  {self.minutes:5.1f} min  {rate / 1000:5.1f} k/s  spread {report['spread']:.2f}  "
+            f"hit {report['hit_rate']:6.1%}  racket {report['median_position_error_m'] * 100:5.1f} cm (90 %: "
+            f"{report['p90_position_error_m'] * 100:5.1f})  {report['median_velocity_error_mps']:.2f} m/s  "
+            f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}", highlight=False)
+
+    def save(self) -> Path:
+        """Write a checkpoint now."""
+        s = self.session
+        extra = {"minutes": self.minutes, "curriculum": s.curriculum.state(), "cfg": asdict(s.cfg), "commit": git_commit()}
+        self.last_save = time.monotonic()
+        return save_checkpoint(self.run / "checkpoints", s.algorithm, s.env.task.contract, extra)
+
+
+def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
+    """Inverse of dataclasses.asdict for TrainCfg."""
+    data = dict(data)
+    data["curriculum"] = CurriculumCfg(**data["curriculum"])
+    anneal = {k: tuple(v) if isinstance(v, list) else v for k, v in data["anneal"].items()}
+    data["anneal"] = AnnealCfg(**anneal)
+    return TrainCfg(**data)
+
+
+def resume_session(run: Path, total_steps: int | None, threads: int) -> tuple[Session, dict[str, Any]]:
+    """The session of a run folder or checkpoint, as it was; total_steps, if given, makes the run longer or shorter."""
+    checkpoint = newest_checkpoint(run)
+    record = read_record(checkpoint)
+    cfg = cfg_from_dict(record["cfg"])
+    if total_steps:
+        cfg = replace(cfg, total_steps=total_steps)
+    # other random draws than the first part's, the same ones whenever this checkpoint is resumed
+    session = build(replace(cfg, seed=cfg.seed + record["steps"]), threads)
+    session.cfg = cfg
+    load_state(checkpoint, session.algorithm)
+    session.curriculum.restore(record["curriculum"])
+    session.env.task.widths = session.curriculum.widths
+    return session, record
+
+
+def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int | None = None, checkpoint_minutes: float = 3.0,
+          threads: int = 0, json_path: Path | None = None, console: Console | None = None) -> list[dict[str, Any]]:
+    """Train until total_steps or Ctrl-C; returns the reports.
+
+    run: folder for TensorBoard files, reports and checkpoints, made if missing. resume: run folder or checkpoint to go on
+    from, with its settings. json_path: file for one JSON line per report.
+    """
+    console = console or Console()
+    minutes_before = 0.0
+    if resume is not None:
+        session, record = resume_session(resume, total_steps, threads)
+        minutes_before = record["minutes"]
+        if record["steps"] >= session.cfg.total_steps:
+            raise UserError(f"{resume} is already at {record['steps']} of {session.cfg.total_steps} steps; "
+                            "give --total-steps to train it further")
+    else:
+        session = build(cfg if total_steps is None else replace(cfg, total_steps=total_steps), threads)
+    algorithm = session.algorithm
+    run.mkdir(parents=True, exist_ok=True)
+    algorithm.set_logger(Logger(str(run), [TensorBoardOutputFormat(str(run / "tensorboard"))]))
+    console.print(f"{session.cfg.robots} robots, physics on {session.env.task.physics.batch.nthread} threads, learning on "
+                  f"{torch.get_num_threads()}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False)
+    columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=console) as progress:
+        reporter = Reporter(session, run, minutes_before, checkpoint_minutes, progress, UPDATE_EVERY)
+        try:
+            algorithm.learn(session.cfg.total_steps - algorithm.num_timesteps, callback=reporter, reset_num_timesteps=False)
+            stopped = False
+        except KeyboardInterrupt:
+            stopped = True
+        saved = reporter.save()
+    verb = "stopped; go on with: birdie train --resume" if stopped else "done; evaluate with: birdie export --run"
+    console.print(f"saved {saved}\n{verb} {run}", highlight=False)
+    if json_path is not None:
+        json_path.write_text("".join(json.dumps(r) + "\n" for r in reporter.reports))
+    return reporter.reports
