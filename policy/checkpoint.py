@@ -6,7 +6,6 @@ and moved into place, so an interrupted write never leaves half of one.
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,6 @@ from policy.ppo import BatchPPO
 from sim.errors import UserError
 
 KEEP = 2  # newest checkpoints kept per run
-
-
-def git_commit() -> str:
-    """Commit of the code that runs, with + when it has changes; "unknown" outside a repository."""
-    try:
-        where = Path(__file__).parent
-        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=where, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, cwd=where, check=True)
-        return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def save_checkpoint(folder: Path, algorithm: BatchPPO, contract: PolicyContract, extra: dict[str, Any]) -> Path:

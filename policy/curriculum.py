@@ -15,7 +15,7 @@ class CurriculumCfg:
     """start, top: spread of targets, 1 is the issue's box of +-0.6 m by +-1.0 m; step: growth per update. top_speed [m/s]."""
 
     start: float = 0.3
-    top: float = 1.5
+    top: float = 1.3
     step: float = 0.1
     top_speed: float = 9.0
 
@@ -36,9 +36,9 @@ class Curriculum:
         later = float(np.clip((d - 0.6) / 0.6, 0.0, 1.0))
         return SwingRange(
             x=(0.05 - 0.6 * d, 0.05 + 0.6 * d), y=(-1.0 * d, 1.0 * d), height=(1.15 - 0.25 * ease, 1.15 + 0.25 * ease),
-            time=(round(75 - 35 * later), 101), wait_share=0.4 * later, wait=(5, 70),
+            hurry=later, wait_share=0.3 * later, wait=(5, 70),
             speed=(2.0, 2.0 + (self.cfg.top_speed - 2.0) * ease),
-            elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.4 * later,
+            elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.5 * later,
         )
 
     def update(self, steps: int, position_errors: np.ndarray, velocity_errors: np.ndarray, fall_rate: float) -> None:

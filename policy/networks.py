@@ -4,6 +4,7 @@ The normaliser is part of the module, so it is saved, resumed and exported with 
 The observation is one vector: actor part, then what only the critic may see.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Normaliser(nn.Module):
 def mlp(sizes: list[int]) -> nn.Sequential:
     """Linear layers with ELU between and after: 15 to 25 % faster than tanh on a CPU, and as good."""
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ELU()]
     return nn.Sequential(*layers)
 
@@ -83,7 +84,7 @@ class BadmintonPolicy(ActorCriticPolicy):
     def __init__(self, *args: Any, actor_size: int, std_init: np.ndarray, clip: float, hidden: tuple[int, ...] = (256, 128),
                  **kwargs: Any) -> None:
         self._build_args = (actor_size, list(hidden), clip)
-        super().__init__(*args, activation_fn=nn.ELU, **kwargs)
+        super().__init__(*args, **kwargs)
         with torch.no_grad():
             self.log_std.copy_(torch.log(torch.as_tensor(std_init, dtype=torch.float32)))
 
@@ -104,7 +105,7 @@ class ActorForExport(nn.Module):
 
     def __init__(self, policy: BadmintonPolicy) -> None:
         super().__init__()
-        trunk = policy.mlp_extractor
+        trunk: AsymmetricMlp = policy.mlp_extractor  # type: ignore[assignment]
         norm, size = trunk.normaliser, policy._build_args[0]
         self.normaliser = Normaliser(size, norm.clip)
         self.normaliser.mean.copy_(norm.mean[:size])

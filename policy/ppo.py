@@ -31,7 +31,7 @@ class AnnealCfg:
     legs' only until `begin`: an arm that hits well lets the legs fall asleep otherwise.
     """
 
-    begin: float = 0.6
+    begin: float = 0.5
     end: float = 0.95
     kl: tuple[float, float] = (0.03, 0.01)
     std_max: tuple[float, float] = (0.5, 0.10)

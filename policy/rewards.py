@@ -12,6 +12,7 @@ import numpy as np
 from policy.observations import REACH, Sense
 
 Array = np.ndarray
+HIT_RADIUS = 0.10  # [m] racket centre to commanded point: a hit in the ETH paper, whose racket is that far from centre to edge
 
 
 @dataclass
@@ -157,7 +158,7 @@ def over_speed(t: Transition) -> Array:
     return np.minimum(np.sum(excess**2, axis=1), 100.0)
 
 
-STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 4.0, strike_velocity: 3.0, strike_normal: 2.5}
+STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 6.0, strike_velocity: 3.0, strike_normal: 2.0}
 GUIDE: dict[Callable[[Transition], Array], float] = {track_reference: 0.06, walk: 0.06, reach_excess: -0.05, alive: 0.03}
 REGULARISE: dict[Callable[[Transition], Array], float] = {
     tilt: -0.05, heading: -0.02, low_base: -0.5, bounce: -0.02, action_rate: -5e-4, action_size: -1e-4, leg_speed: -2e-5,

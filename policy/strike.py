@@ -55,7 +55,7 @@ def _aim(position, place, k, s, elevation, velocity, clearance, feasible):
     v = np.empty(3)
     for i in range(position.shape[0]):
         rise = elevation[i]
-        for _ in range(6):
+        for _ in range(8):
             heading = np.arctan2(place[i, 1] - position[i, 1], place[i, 0] - position[i, 0])
             wanted = heading
             distance = np.hypot(place[i, 0] - position[i, 0], place[i, 1] - position[i, 1])

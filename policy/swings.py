@@ -21,7 +21,7 @@ RETURN_PLACE = (2.2, 0.0)  # [m] world: where play sends the return; our choice,
 class Swings:
     """N swings. wait (N,), time (N,) [control steps]; position, normal, velocity (N, 3) relative to home [m, -, m/s];
     launch (N,) [control steps] before the strike at which the shuttle appears (0: none) with shuttle_position and
-    shuttle_velocity (N, 3) [world], drag, drift (N,)."""
+    shuttle_velocity (N, 3) [world], drag, drift (N,); tag (N,): number of the shot, -1 for drawn ones."""
 
     wait: Array
     time: Array
@@ -33,10 +33,19 @@ class Swings:
     shuttle_velocity: Array
     drag: Array
     drift: Array
+    tag: Array
 
     def take(self, ids: Array) -> "Swings":
         """The swings ids."""
         return Swings(*(getattr(self, f.name)[ids] for f in fields(self)))
+
+    @staticmethod
+    def idle(count: int) -> "Swings":
+        """Swings that wait for ever: nothing to hit."""
+        zero, vector = np.zeros(count), np.zeros((count, 3))
+        forward = np.tile([1.0, 0.0, 0.0], (count, 1))
+        return Swings(np.full(count, np.iinfo(np.int64).max // 2), np.ones(count, int), vector, forward, vector.copy(), zero.astype(int),
+                      vector.copy(), vector.copy(), zero, zero.copy(), np.full(count, -1))
 
     def put(self, ids: Array, other: "Swings") -> None:
         """Overwrite swings ids with other, in order."""
@@ -48,7 +57,8 @@ class Swings:
 class SwingRange:
     """From what swings are drawn. x, y, height: (low, high) relative to home, height above the standing base [m]; time,
     wait [control steps, high excluded]; wait_share: part of swings with a wait; speed [m/s]; elevation, azimuth [rad] of
-    the normal; planned_share: part of commands that come from the strike planner."""
+    the normal; planned_share: part of commands that come from the strike planner; hurry: 0 to 1, how far the shortest time
+    sinks from time[0] towards what the target's distance allows at best."""
 
     x: tuple[float, float] = (-0.6, 0.6)
     y: tuple[float, float] = (-1.0, 1.0)
@@ -60,6 +70,10 @@ class SwingRange:
     elevation: tuple[float, float] = (0.1, 1.0)
     azimuth: tuple[float, float] = (-0.4, 0.4)
     planned_share: float = 0.0
+    hurry: float = 0.0
+
+
+BEST_TIME, BEST_PACE = 25.0, 40.0  # [control steps, steps/m] a near target in 0.5 s, each metre from home 0.8 s more
 
 
 class ShotPool:
@@ -99,13 +113,15 @@ def draw_swings(rng: np.random.Generator, count: int, span: SwingRange, pool: Sh
     planned = rng.random(count) < span.planned_share
     normal = np.where(planned[:, None], pool.normal[shot], normal)
     velocity = np.where(planned[:, None], pool.velocity[shot], velocity)
-    time = rng.integers(*span.time, size=count)
+    best = BEST_TIME + BEST_PACE * np.hypot(position[:, 0], position[:, 1])
+    shortest = np.minimum(span.time[0], span.time[0] + span.hurry * (best - span.time[0]))
+    time = rng.integers(np.round(shortest).astype(int), span.time[1])
     wait = np.where(rng.random(count) < span.wait_share, rng.integers(*span.wait, size=count), 0)
     # a long flight enters the scene on its way; a little later than the command, so that the last return has time to land
     launch = np.maximum(np.minimum(pool.steps[shot], time - 10), 1)
     start = pool.path[shot, pool.steps[shot] - launch]
     return Swings(wait, time, position, normal, velocity, launch, start[:, :3] + position + [HOME_X, 0, 0], start[:, 3:],
-                  pool.drag[shot], pool.drift[shot])
+                  pool.drag[shot], pool.drift[shot], np.full(count, -1))
 
 
 def swings_for_shots(shots: Shots, height: float, wait: int, place: Array | None = None) -> tuple[Swings, Array]:
@@ -123,6 +139,6 @@ def swings_for_shots(shots: Shots, height: float, wait: int, place: Array | None
     n = len(usable)
     strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], np.tile([RETURN_PLACE], (n, 1)), met.shots.drag, met.shots.drift)
     return Swings(np.full(n, wait), met.steps.copy(), strike.position - [HOME_X, 0, 0], strike.normal, strike.velocity,
-                  met.steps.copy(), met.path[:, 0, :3], met.path[:, 0, 3:], met.shots.drag, met.shots.drift), usable
+                  met.steps.copy(), met.path[:, 0, :3], met.path[:, 0, 3:], met.shots.drag, met.shots.drift, usable), usable
 
 

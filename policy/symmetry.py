@@ -6,6 +6,7 @@ exact and free. The same two calls run on the robot.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class SignedPermutation:
 
 
 VECTOR = ([0, 1, 2], [1, -1, 1])
-_KINDS = {"vector": VECTOR, "pseudovector": ([0, 1, 2], [-1, 1, -1]), "planar": ([0, 1], [1, -1])}
+_KINDS: dict[str, Any] = {"vector": VECTOR, "pseudovector": ([0, 1, 2], [-1, 1, -1]), "planar": ([0, 1], [1, -1])}
 
 
 def action_mirror(contract: PolicyContract) -> SignedPermutation:
@@ -47,11 +48,12 @@ def observation_mirror(contract: PolicyContract) -> SignedPermutation:
     index, sign, start = [], [], 0
     for term, spec in zip(TERMS, contract.observation, strict=True):
         if term.mirror in ("scalar", "negate"):
-            kind = (np.arange(spec.size), np.full(spec.size, 1.0 if term.mirror == "scalar" else -1.0))
+            places, signs = np.arange(spec.size), np.full(spec.size, 1.0 if term.mirror == "scalar" else -1.0)
         else:
             kind = {**_KINDS, **joint_kinds}[term.mirror]
-        index.append(start + np.asarray(kind[0]))
-        sign.append(np.asarray(kind[1], float))
+            places, signs = np.asarray(kind[0]), np.asarray(kind[1], float)
+        index.append(start + places)
+        sign.append(signs)
         start += spec.size
     return SignedPermutation(np.concatenate(index), np.concatenate(sign).astype(np.float32))
 

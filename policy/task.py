@@ -100,6 +100,7 @@ class BadmintonTask:
         self._leg = np.ones(joints, bool)
         self._leg[robot.arm_index] = False
         self.speed_limit = robot.per_joint("speed")
+        self.current, self.upcoming = Swings.idle(count), Swings.idle(count)
         self.wait, self.countdown = np.zeros(count, int), np.zeros(count, int)
         self.swing_number = np.zeros(count, int)
         self.side = np.ones(count)
@@ -112,8 +113,6 @@ class BadmintonTask:
     def reset(self) -> Array:
         """Start all robots anew; returns observations (N, A + C)."""
         everyone = np.arange(self.count)
-        self.current = self.next_swings(everyone)
-        self.upcoming = self.next_swings(everyone)
         self._restart(everyone)
         self.sense = self._sense()
         self._foot_before = np.full((self.count, len(self.robot.feet), 3), np.nan)
@@ -154,7 +153,7 @@ class BadmintonTask:
     def _launch(self, ids: Array) -> None:
         if len(ids):
             c = self.current
-            self.shuttles.launch(ids, c.shuttle_position[ids], c.shuttle_velocity[ids], c.drag[ids], c.drift[ids])
+            self.shuttles.launch(ids, c.shuttle_position[ids], c.shuttle_velocity[ids], c.drag[ids], c.drift[ids], c.tag[ids])
 
     # -- state as the policy sees it ----------------------------------------------------------------------------------
     def robot_state(self) -> RobotState:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
-from policy.checkpoint import git_commit, load_state, newest_checkpoint, read_record, save_checkpoint
+from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
 from policy.ppo import AnnealCfg, BatchPPO
+from policy.provenance import git_commit
+from policy.rewards import HIT_RADIUS
 from policy.swings import ShotPool, Swings, draw_swings
 from policy.task import BadmintonTask
 from policy.vec_env import BatchVecEnv
 from sim.errors import UserError
 from sim.robot import Robot, load_robot
 
-HIT_RADIUS = 0.10  # [m] racket centre to commanded point: what the ETH paper counts as a hit, its racket's centre to edge
-
 
 @dataclass(frozen=True)
 class TrainCfg:
     """Settings of a run. robots: in the batch; horizon: steps per iteration; std_arm, std_leg: first exploration widths."""
 
-    total_steps: int = 20_000_000
+    total_steps: int = 16_000_000
     robots: int = 512
     horizon: int = 24
     minibatch: int = 4096
@@ -43,8 +43,8 @@ class TrainCfg:
     std_leg: float = 0.35
     seed: int = 1
     robot: str = "anymal_dynaarm"
-    curriculum: CurriculumCfg = CurriculumCfg()
-    anneal: AnnealCfg = AnnealCfg()
+    curriculum: CurriculumCfg = field(default_factory=CurriculumCfg)
+    anneal: AnnealCfg = field(default_factory=AnnealCfg)
 
 
 PRESETS: dict[str, TrainCfg] = {
@@ -178,7 +178,7 @@ def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
     """Inverse of dataclasses.asdict for TrainCfg."""
     data = dict(data)
     data["curriculum"] = CurriculumCfg(**data["curriculum"])
-    anneal = {k: tuple(v) if isinstance(v, list) else v for k, v in data["anneal"].items()}
+    anneal: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["anneal"].items()}
     data["anneal"] = AnnealCfg(**anneal)
     return TrainCfg(**data)
 

@@ -144,7 +144,8 @@ def racket_state(chain: ArmChain, position: Array, quaternion: Array, velocity_w
     origin [m/s]; angular_velocity_b (N, 3) in the base frame [rad/s]; q_arm, qd_arm (N, J) [rad, rad/s].
     """
     n, joints = q_arm.shape
-    out = RacketState(*(np.empty((n, 3)) for _ in range(5)), np.empty((n, 3, joints)), np.empty((n, 3, 3)))
+    vectors = np.empty((5, n, 3))
+    out = RacketState(vectors[0], vectors[1], vectors[2], vectors[3], vectors[4], np.empty((n, 3, joints)), np.empty((n, 3, 3)))
     _racket(position, quaternion, velocity_w, angular_velocity_b, q_arm, qd_arm, chain.offset, chain.rotation,
             chain.axis, chain.tip, chain.normal, chain.long_axis, chain.shoulder, out.position, out.velocity, out.normal,
             out.long_axis, out.shoulder, out.jacobian, out.base_rotation)

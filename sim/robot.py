@@ -106,7 +106,10 @@ class Robot:
         """The arm from base to racket, read from the compiled model."""
         m = self.model
         base = m.body(self.base_body).id
-        offsets, rotations, axes, bodies = [], [], [], []
+        offsets: list[Array] = []
+        rotations: list[Array] = []
+        axes: list[Array] = []
+        bodies: list[int] = []
         for name in np.array(self.joint_names)[self.arm_index]:
             body = m.joint(name).bodyid[0]
             pos, mat, walk = np.zeros(3), np.eye(3), body
@@ -214,6 +217,9 @@ def load_robot(name_or_folder: str | Path = "anymal_dynaarm") -> Robot:
         drives = {k: Drive(**{f: float(x) for f, x in v.items()}) for k, v in data["drives"].items()}
         joints = data["joints"]
         names = tuple(j["name"] for j in joints)
+        unknown = [j["mirror"] for j in joints if j["mirror"] not in names]
+        if unknown:
+            raise UserError(f"{yaml_path}: mirror names joints that are not listed: {', '.join(unknown)}")
         robot = Robot(
             name=data["name"],
             spec_path=xml_path,

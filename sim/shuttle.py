@@ -36,7 +36,7 @@ class Shuttles:
     """State of N shuttles, world frame. phase (N,) is IDLE, INCOMING, STRUCK or DOWN; the rest is explained by its name.
 
     contact_offset (N, 2): where the cork met the strings, along the long and the wide axis [m]. landing (N, 2): x, y on
-    the floor [m]. crossed: went over the tape after a strike; netted: caught by the net.
+    the floor [m]. crossed: went over the tape after a strike; netted: caught by the net; tag: the caller's number of the shot.
     """
 
     count: int
@@ -50,6 +50,7 @@ class Shuttles:
     netted: Array = field(init=False)
     contact_offset: Array = field(init=False)
     landing: Array = field(init=False)
+    tag: Array = field(init=False)
 
     def __post_init__(self) -> None:
         n = self.count
@@ -58,11 +59,12 @@ class Shuttles:
         self.phase = np.full(n, IDLE, np.int8)
         self.touched, self.crossed, self.netted = np.zeros(n, bool), np.zeros(n, bool), np.zeros(n, bool)
         self.contact_offset, self.landing = np.zeros((n, 2)), np.full((n, 2), np.nan)
+        self.tag = np.full(n, -1)
 
-    def launch(self, ids: Array, position: Array, velocity: Array, drag: Array, drift: Array) -> None:
+    def launch(self, ids: Array, position: Array, velocity: Array, drag: Array, drift: Array, tag: Array) -> None:
         """Start new flights for shuttles ids, forgetting what the old ones did."""
         self.position[ids], self.velocity[ids], self.drag[ids], self.drift[ids] = position, velocity, drag, drift
-        self.phase[ids] = INCOMING
+        self.phase[ids], self.tag[ids] = INCOMING, tag
         self.touched[ids] = self.crossed[ids] = self.netted[ids] = False
         self.contact_offset[ids], self.landing[ids] = 0.0, np.nan
 

@@ -1,0 +1,79 @@
+"""`birdie bench`: speed, as ratios inside one run, since machines differ and are shared."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from policy.swings import ShotPool, SwingRange, draw_swings
+from policy.task import BadmintonTask
+from sim.batch import SUBSTEPS
+from sim.robot import load_robot
+
+
+def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0) -> dict[str, Any]:
+    """Control steps/s of the whole environment and of its physics alone, same model, same controls, alternating in one run."""
+    robot = load_robot()
+    rng = np.random.default_rng(0)
+    pool = ShotPool(rng)
+    span = SwingRange(wait_share=0.4, planned_share=0.4)
+    task = BadmintonTask(robot, robots, lambda ids: draw_swings(rng, len(ids), span, pool, robot.standing_height), threads=threads)
+    task.reset()
+    joints = len(robot.joint_names)
+    actions = 0.3 * rng.standard_normal((64, robots, joints))
+    for action in actions[:3]:
+        task.step(action)  # compiles
+    spent = {"env": 0.0, "raw": 0.0}
+    steps = {"env": 0, "raw": 0}
+    while spent["env"] + spent["raw"] < seconds:
+        for what in ("env", "raw"):
+            start = time.perf_counter()
+            for action in actions[:16]:
+                if what == "env":
+                    task.step(action)
+                else:
+                    task.physics.step(task.contract.joint_targets(action))
+            spent[what] += time.perf_counter() - start
+            steps[what] += 16 * robots
+        task.reset()
+    env, raw = steps["env"] / spent["env"], steps["raw"] / spent["raw"]
+    return {"robots": robots, "threads": task.physics.batch.nthread, "substeps": SUBSTEPS, "env_steps_per_s": env,
+            "raw_physics_steps_per_s": raw, "ratio": env / raw}
+
+
+def bench_train(robots: int = 512, seconds: float = 8.0, threads: int = 0) -> dict[str, Any]:
+    """Seconds of one PPO iteration by phase, after a warm-up iteration."""
+    from policy.training import PRESETS, build
+
+    session = build(replace(PRESETS["default"], robots=robots, total_steps=10**9), threads)
+    algorithm, env = session.algorithm, session.env
+    _, callback = algorithm._setup_learn(10**9)
+
+    def iterate() -> None:
+        algorithm.collect_rollouts(env, callback, None, algorithm.n_steps)
+        algorithm.train()
+
+    iterate()
+    algorithm.phase_seconds = dict.fromkeys(algorithm.phase_seconds, 0.0)
+    physics = 0.0
+    raw_step = env.task.physics.step
+
+    def timed_step(targets: np.ndarray) -> np.ndarray:
+        nonlocal physics
+        begin = time.perf_counter()
+        out = raw_step(targets)
+        physics += time.perf_counter() - begin
+        return out
+
+    env.task.physics.step = timed_step  # type: ignore[method-assign, assignment]
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        iterate()
+        count += 1
+    total = time.perf_counter() - start
+    phases = {f"{name}_s": value / count for name, value in algorithm.phase_seconds.items()}
+    task = phases.pop("task_s")
+    return {"robots": robots, "threads": env.task.physics.batch.nthread, "iterations": count, "iteration_s": total / count,
+            "steps_per_s": count * robots * algorithm.n_steps / total, "physics_s": physics / count,
+            "shuttle_rewards_observations_s": task - physics / count, **phases}

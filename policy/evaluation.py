@@ -1,0 +1,112 @@
+"""`birdie eval`: the policy against drilled targets on fixed seeds, with the true interception given."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from policy.inference import OnnxPolicy
+from policy.rewards import HIT_RADIUS
+from policy.swings import ShotPool, SwingRange, Swings, draw_swings
+from policy.task import BadmintonTask, Step, TaskCfg
+from sim.robot import load_robot
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class EvalCfg:
+    """swings: at least so many are counted; robots: evaluated side by side; span: where targets come from."""
+
+    swings: int = 1000
+    robots: int = 100
+    seed: int = 7
+    span: SwingRange = field(default_factory=SwingRange)
+
+
+class Tally:
+    """Counts over the control steps of the robots that still play. over (J,): steps with the drive above its limit."""
+
+    def __init__(self, joints: int) -> None:
+        self.position: list[Array] = []
+        self.velocity: list[Array] = []
+        self.angle: list[Array] = []
+        self.speed: list[Array] = []
+        self.place: list[Array] = []
+        self.over, self.peak = np.zeros(joints), np.zeros(joints)
+        self.over_any = self.steps = self.falls = self.blown = self.episodes = 0
+
+    def add(self, task: BadmintonTask, step: Step, command: Swings, playing: Array) -> None:
+        """Take in one step; command: what was asked before it; playing (N,): who counts."""
+        speed = np.abs(task.drive_speed[playing])
+        excess = speed > task.speed_limit
+        self.over += excess.sum(axis=0)
+        self.over_any += int(excess.any(axis=1).sum())
+        self.peak = np.maximum(self.peak, speed.max(axis=0, initial=0.0))
+        self.steps += int(playing.sum())
+        ours = playing[step.struck]
+        ids = step.struck[ours]
+        self.position.append(step.strike_position_error[ours])
+        self.velocity.append(step.strike_velocity_error[ours])
+        self.angle.append(np.arccos(np.clip(step.strike_cosine[ours], -1, 1)))
+        self.speed.append(np.linalg.norm(command.velocity[ids], axis=1))
+        self.place.append(command.position[ids])
+        self.falls += int((step.terminated & ~step.blown & playing).sum())
+        self.blown += int((step.blown & playing).sum())
+        self.episodes += int((step.done & playing).sum())
+
+
+def evaluate(policy: OnnxPolicy, cfg: EvalCfg | None = None, threads: int = 0) -> dict[str, Any]:
+    """Figures of a deterministic policy. Rates are shares of swings, episodes (falls) or control steps (speed).
+
+    An episode is five swings; every robot plays the same number of episodes, and swings lost to a fall count as missed.
+    """
+    cfg = cfg or EvalCfg()
+    robot = load_robot(policy.contract.robot)
+    rng = np.random.default_rng(cfg.seed)
+    pool = ShotPool(rng)
+    task = BadmintonTask(robot, cfg.robots, lambda ids: draw_swings(rng, len(ids), cfg.span, pool, robot.standing_height),
+                         seed=cfg.seed, threads=threads)
+    policy.contract.check_fits(task.contract)
+    per_episode = TaskCfg().swings
+    episodes = -(-cfg.swings // (cfg.robots * per_episode))  # of each robot
+    left = np.full(cfg.robots, episodes)
+    tally = Tally(len(robot.joint_names))
+    observation = task.reset()
+    while left.any():
+        command = task.current.take(np.arange(cfg.robots))
+        step = task.step(policy(observation[:, : task.actor_size]))
+        tally.add(task, step, command, left > 0)
+        left -= step.done & (left > 0)
+        observation = step.observation
+    return _figures(tally, robot.joint_names, episodes * cfg.robots * per_episode, policy, cfg)
+
+
+def _figures(t: Tally, names: tuple[str, ...], swings: int, policy: OnnxPolicy, cfg: EvalCfg) -> dict[str, Any]:
+    errors, velocity, angle = np.concatenate(t.position), np.concatenate(t.velocity), np.concatenate(t.angle)
+    speed, place = np.concatenate(t.speed), np.concatenate(t.place)
+    hit = errors < HIT_RADIUS
+
+    def by(values: Array, edges: list[float]) -> list[dict[str, float]]:
+        rows = []
+        for low, high in pairwise(edges):
+            inside = (values >= low) & (values < high)
+            if inside.any():
+                rows.append({"from": low, "to": high, "swings": int(inside.sum()), "hit_rate": float(hit[inside].mean()),
+                             "median_position_error_m": float(np.median(errors[inside])),
+                             "median_velocity_error_mps": float(np.median(velocity[inside]))})
+        return rows
+
+    over = t.over / t.steps
+    return {
+        "swings": swings, "hit_rate": float(hit.sum() / swings), "hit_radius_m": HIT_RADIUS,
+        "median_position_error_m": float(np.median(errors)), "p90_position_error_m": float(np.percentile(errors, 90)),
+        "median_velocity_error_mps": float(np.median(velocity)), "p90_velocity_error_mps": float(np.percentile(velocity, 90)),
+        "median_normal_error_deg": float(np.rad2deg(np.median(angle))), "fall_rate": t.falls / t.episodes, "episodes": t.episodes,
+        "over_speed_rate": t.over_any / t.steps, "over_speed_rate_by_joint": dict(zip(names, over.tolist(), strict=True)),
+        "peak_speed_by_joint_radps": dict(zip(names, t.peak.round(2).tolist(), strict=True)), "blown_up": t.blown,
+        "by_distance_m": by(np.linalg.norm(place[:, :2], axis=1), [0.0, 0.3, 0.6, 0.9, 1.2, 2.5]),
+        "by_speed_mps": by(speed, [2.0, 4.0, 6.0, float(np.ceil(cfg.span.speed[1]))]), "seed": cfg.seed,
+        "training": {k: policy.training.get(k) for k in ("steps", "minutes", "commit")},
+    }

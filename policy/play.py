@@ -1,0 +1,161 @@
+"""`birdie play`: the policy returns shots that people hit, and every shot is accounted for."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from policy.inference import OnnxPolicy
+from policy.rewards import HIT_RADIUS
+from policy.swings import Swings, swings_for_shots
+from policy.task import BadmintonTask, Step, TaskCfg
+from sim.court import is_in
+from sim.robot import load_robot
+from sim.serves import human_shots, launcher_shots
+from sim.shuttle import DOWN, IDLE
+
+Array = np.ndarray
+MEET_HEIGHT = 1.8  # [m] above the floor, about 1.2 m above the base: the ETH paper's 1.25 m
+REST = 80  # [control steps] between a strike and the next shot: 1.6 s, time for the return to land
+FAR = 2.0  # [m] from home beyond which a shot counts as too far: the policy is trained to +-1.5 m sideways plus its arm
+ARM_REACH = 1.0  # [m] from home that needs no step
+BASE_SPEED = 0.8  # [m/s] of the base when it steps: what training asks for
+
+
+@dataclass(frozen=True)
+class PlayCfg:
+    """repeats: times each shot is served; as_hit: leave the shots where they were hit; spread: half widths of the places
+    around home where moved shots come down, x and y [m]; robots: courts side by side."""
+
+    shots: str = "human"
+    repeats: int = 10
+    as_hit: bool = False
+    spread: tuple[float, float] = (0.6, 1.0)
+    robots: int = 37
+    seed: int = 11
+
+
+@dataclass
+class Outcome:
+    """What became of N shots. All (N,) but landing (N, 2) [m] and place (N, 2) [m, relative to home]."""
+
+    label: Array
+    place: Array
+    flight: Array  # [s] from the hit to the meeting point
+    touched: Array = field(init=False)
+    crossed: Array = field(init=False)
+    netted: Array = field(init=False)
+    landing: Array = field(init=False)
+    error: Array = field(init=False)  # [m] racket to commanded point at the commanded time; nan: it never came to that
+    fell: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.label)
+        self.touched, self.crossed, self.netted, self.fell = (np.zeros(n, bool) for _ in range(4))
+        self.landing, self.error = np.full((n, 2), np.nan), np.full(n, np.nan)
+
+    @property
+    def returned(self) -> Array:
+        """(N,) touched, over the net, and in by the doubles lines."""
+        return self.touched & self.crossed & is_in(self.landing[:, 0], self.landing[:, 1])
+
+    def reason(self, i: int) -> str:
+        """Why shot i was not touched."""
+        distance = float(np.hypot(*self.place[i]))
+        if self.fell[i]:
+            return "fell"
+        if distance > FAR:
+            return "too far"
+        if (distance - ARM_REACH) / BASE_SPEED > self.flight[i] - 0.4:  # 0.4 s: the swing itself
+            return "too little time"
+        return "missed"
+
+    def in_reach(self) -> Array:
+        """(N,) near enough and slow enough to be fair, whatever became of them."""
+        distance = np.hypot(self.place[:, 0], self.place[:, 1])
+        return (distance <= FAR) & ((distance - ARM_REACH) / BASE_SPEED <= self.flight - 0.4)
+
+
+Watcher = Callable[[BadmintonTask, Step, int], None]
+
+
+def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: Watcher | None = None) -> tuple[dict[str, Any], Outcome]:
+    """Serve every shot cfg.repeats times; returns the score card and what became of each shot.
+
+    watch(task, step, number of the control step) is called after every control step, for recording robot 0.
+    """
+    robot = load_robot(policy.contract.robot)
+    rng = np.random.default_rng(cfg.seed)
+    base = human_shots() if cfg.shots == "human" else launcher_shots(rng, 37)
+    shots = base.take(np.tile(np.arange(len(base)), cfg.repeats))
+    place = None if cfg.as_hit else rng.uniform(-1, 1, (len(shots), 2)) * cfg.spread
+    swings, served = swings_for_shots(shots, MEET_HEIGHT, REST, place)
+    swings.tag = np.arange(len(served))
+    outcome = Outcome(shots.label[served], swings.position[:, :2].copy(), swings.launch * 0.02)
+    queue = deque(rng.permutation(len(served)).tolist())
+
+    def source(ids: Array) -> Swings:
+        given = Swings.idle(len(ids))
+        for row in range(len(ids)):
+            if queue:
+                number = queue.popleft()
+                given.put(np.array([row]), swings.take(np.array([number])))
+        return given
+
+    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=threads, cfg=TaskCfg(swings=10**9))
+    policy.contract.check_fits(task.contract)
+    observation = task.reset()
+    number = 0
+    while True:
+        command, upcoming = task.current.tag.copy(), task.upcoming.tag.copy()
+        step = task.step(policy(observation[:, : task.actor_size]))
+        observation = step.observation
+        tags = command[step.struck]
+        outcome.error[tags[tags >= 0]] = step.strike_position_error[tags >= 0]
+        lost = np.flatnonzero(step.done)
+        outcome.fell[command[lost][command[lost] >= 0]] = True
+        queue.extend(upcoming[lost][upcoming[lost] >= 0].tolist())
+        _note(outcome, task)
+        if watch is not None:
+            watch(task, step, number)
+        number += 1
+        busy = (task.current.tag >= 0) | ((task.shuttles.phase != IDLE) & (task.shuttles.phase != DOWN))
+        if not busy.any() and not queue:
+            break
+    return score_card(outcome, cfg, len(shots) - len(served), policy), outcome
+
+
+def _note(outcome: Outcome, task: BadmintonTask) -> None:
+    """Copy what the shuttles in the scene have done so far to the shots they belong to."""
+    s = task.shuttles
+    here = np.flatnonzero((s.phase != IDLE) & (s.tag >= 0))
+    tag = s.tag[here]
+    outcome.touched[tag], outcome.crossed[tag], outcome.netted[tag] = s.touched[here], s.crossed[here], s.netted[here]
+    outcome.landing[tag] = s.landing[here]
+
+
+def score_card(outcome: Outcome, cfg: PlayCfg, not_falling: int, policy: OnnxPolicy) -> dict[str, Any]:
+    """Figures of a session. Rates are shares of all shots served; *_in_reach of those that a fair judge calls reachable."""
+    reach = outcome.in_reach()
+    known = outcome.error[np.isfinite(outcome.error)]
+
+    def share(mask: Array, of: Array | None = None) -> float:
+        chosen = mask if of is None else mask[of]
+        return float(chosen.mean()) if len(chosen) else float("nan")
+
+    return {
+        "source": cfg.shots, "as_hit": cfg.as_hit, "shots": len(outcome.label) + not_falling, "in_reach": int(reach.sum()),
+        "touched_rate": share(outcome.touched), "returned_rate": share(outcome.returned), "over_net_rate": share(outcome.crossed),
+        "touched_rate_in_reach": share(outcome.touched, reach), "returned_rate_in_reach": share(outcome.returned, reach),
+        "netted": int((outcome.touched & outcome.netted).sum()), "falls": int(outcome.fell.sum()),
+        "hit_rate": float((known < HIT_RADIUS).sum() / len(outcome.label)),
+        "median_position_error_m": float(np.median(known)) if len(known) else float("nan"),
+        "out_of_reach": [
+            {"shot": str(outcome.label[i]), "x_m": round(float(outcome.place[i, 0]), 2), "y_m": round(float(outcome.place[i, 1]), 2),
+             "time_s": round(float(outcome.flight[i]), 2), "why": outcome.reason(int(i))}
+            for i in np.flatnonzero(~outcome.touched)
+        ],
+        "seed": cfg.seed, "training": {k: policy.training.get(k) for k in ("steps", "minutes", "commit")},
+    }

@@ -1,0 +1,228 @@
+"""What each verb of the command line does, in a few lines each. Imports are inside: OpenGL must be chosen before MuJoCo is
+imported, playing must work without torch, and `--help` should be instant."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from sim.errors import UserError
+
+SHIPPED = Path(__file__).parent / "checkpoints" / "policy.onnx"
+JsonPath = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
+
+
+def _stamp() -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S")
+
+
+def _write_json(path: Path | None, figures: Any) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(path.name + ".part")
+        draft.write_text(json.dumps(figures, indent=1) + "\n")
+        draft.replace(path)
+
+
+def _needs_training_extra(verb: str) -> None:
+    try:
+        import stable_baselines3  # noqa: F401
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(f"birdie {verb} needs {error.name}: run `make setup-train`, or pip install 'birdie[train]'") from error
+
+
+def train(preset: Literal["default", "quick"] = "default", out: Path | None = None, resume: Path | None = None,
+          total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", threads: int = 0,
+          checkpoint_minutes: float = 3.0, json_path: JsonPath = None) -> None:
+    """Train a policy from scratch with PPO, or go on with a run.
+
+    Ctrl-C stops after writing a checkpoint. Curves: tensorboard --logdir runs/train.
+
+    Args:
+        preset: default reaches the README's figures in about 30 minutes on two cores; quick shows a learner on near targets in 5.
+        out: run folder; default runs/train/<time>, or the run that is resumed.
+        resume: run folder, or checkpoint, to go on from with its settings.
+        total_steps: length of the whole run in environment steps, instead of the preset's.
+        seed: of everything random.
+        robot: a robot of sim/models, or a folder with robot.xml and robot.yaml.
+        threads: for physics and learning; 0 takes all cores.
+        checkpoint_minutes: between two checkpoints.
+        json_path: write one JSON line per report to this file.
+    """
+    _needs_training_extra("train")
+    from policy.training import PRESETS
+    from policy.training import train as run_training
+
+    default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / _stamp()
+    run_training(replace(PRESETS[preset], seed=seed, robot=robot), out or default, resume, total_steps, checkpoint_minutes, threads,
+                 json_path)
+
+
+def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", as_hit: bool = False, repeats: int = 10,
+         spread_x: float = 0.6, spread_y: float = 1.0, seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0,
+         json_path: JsonPath = None) -> None:
+    """Let the policy return shots that people hit; score card, recording and video go to runs/play/<time>.
+
+    Args:
+        policy: ONNX file with its contract inside.
+        shots: human: 37 measured flights of amateurs; launcher: drawn from the ETH paper's launcher.
+        as_hit: leave each shot where it was hit instead of moving it around the robot's home.
+        repeats: times each shot is served.
+        spread_x: moved shots come down within this of home, fore and aft [m].
+        spread_y: the same sideways [m].
+        seed: of places and order.
+        video: write rally.mp4 where headless OpenGL works.
+        out: folder to write to.
+        threads: for physics; 0 takes all cores.
+        json_path: write the score card to this file too.
+    """
+    from rich.console import Console
+
+    from sim.display import choose_offscreen
+
+    console = Console(highlight=False)
+    display = choose_offscreen() if video else None
+    from policy.inference import OnnxPolicy
+    from policy.play import PlayCfg
+    from policy.play import play as run_play
+    from policy.provenance import session_facts
+    from policy.recorder import TaskRecorder
+    from policy.reports import print_play
+
+    network = OnnxPolicy(policy)
+    folder = out or Path("runs/play") / _stamp()
+    cfg = PlayCfg(shots, repeats, as_hit, (spread_x, spread_y), seed=seed)
+    recorder = TaskRecorder(folder / "rollout.mcap", session_facts(network, seed))
+    start = time.monotonic()
+    try:
+        with console.status("playing ..."):
+            figures, _ = run_play(network, cfg, threads, recorder)
+    finally:
+        recorder.close()
+    print_play(console, figures, time.monotonic() - start)
+    _write_json(folder / "scores.json", figures)
+    _write_json(json_path, figures)
+    console.print(f"wrote {folder / 'rollout.mcap'} and scores.json")
+    if display is not None and display.backend is None:
+        console.print(display.note)
+    elif display is not None:
+        _video(folder / "rollout.mcap", folder / "rally.mp4", console, 22.0)
+
+
+def _video(recording: Path, target: Path, console: Any, seconds: float) -> None:
+    from rich.progress import track
+
+    from sim.recording import read_rollout
+    from sim.replay import VideoCfg, frame_times, write_video
+    from sim.robot import load_robot
+
+    rollout = read_rollout(recording)
+    if not rollout.complete:
+        console.print(f"{recording} was cut off; showing the {rollout.time[-1]:.1f} s that are there")
+    cfg = VideoCfg(seconds=seconds)
+    total = len(frame_times(rollout, cfg))
+    steps = iter(track(range(total), "filming", console=console))
+    write_video(rollout, load_robot(rollout.metadata.get("robot", "anymal_dynaarm")), target, cfg, lambda _: next(steps, None))
+    next(steps, None)
+    console.print(f"wrote {target}")
+
+
+def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float = 8.0,
+             threads: int = 0, json_path: JsonPath = None) -> None:
+    """Measure a policy on drilled targets with fixed seeds: hit rate, racket errors, falls, joint speeds.
+
+    Args:
+        policy: ONNX file with its contract inside.
+        swings: at least so many.
+        robots: side by side.
+        seed: of targets and start states.
+        spread: 1 is the box of +-0.6 m fore-aft and +-1.0 m sideways, 0.9 to 1.4 m above the base; scales its floor plan.
+        speed_max: commanded racket speeds go from 2 m/s to this.
+        threads: for physics; 0 takes all cores.
+        json_path: write the figures to this file.
+    """
+    from rich.console import Console
+
+    from policy.evaluation import EvalCfg
+    from policy.evaluation import evaluate as run_evaluation
+    from policy.inference import OnnxPolicy
+    from policy.reports import print_evaluation
+    from policy.swings import SwingRange
+
+    console = Console(highlight=False)
+    span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
+    with console.status("evaluating ..."):
+        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads)
+    print_evaluation(console, figures)
+    _write_json(json_path, figures)
+
+
+def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, speed: float = 1.0, seconds: float = 0.0) -> None:
+    """Show a recording: in a window where there is a display, else as a video file.
+
+    Args:
+        recording: a rollout.mcap.
+        video: write this .mp4 instead of opening a window.
+        speed: of the window, 1 is real time.
+        seconds: length of the video, 0 for all of it.
+    """
+    from rich.console import Console
+
+    from sim.display import choose_offscreen, has_window_system
+
+    console = Console(highlight=False)
+    if video is None and has_window_system():
+        console.print("showing in a window, since a display was found; --video FILE writes a film instead")
+        from sim.recording import read_rollout
+        from sim.replay import show_window
+        from sim.robot import load_robot
+
+        rollout = read_rollout(recording)
+        show_window(rollout, load_robot(rollout.metadata.get("robot", "anymal_dynaarm")), speed)
+        return
+    display = choose_offscreen()
+    if display.backend is None:
+        raise UserError(display.note)
+    console.print(f"{display.note}{'' if video else ', since there is no display'}")
+    _video(recording, video or recording.with_suffix(".mp4"), console, seconds)
+
+
+def export(run: Path, out: Path = Path("policy.onnx")) -> None:
+    """Turn the newest checkpoint of a run into one ONNX file with its contract, checked against torch.
+
+    Args:
+        run: run folder of `birdie train`, or a checkpoint folder.
+        out: the ONNX file.
+    """
+    _needs_training_extra("export")
+    from policy.export import export_policy
+
+    record = export_policy(run, out)
+    print(f"wrote {out}: {record['steps'] / 1e6:.2f} M steps, {record['minutes']:.1f} min, commit {record['commit']}; "
+          f"largest difference to torch {record['onnx_difference']:.1e}")
+
+
+def bench(what: tyro.conf.Positional[Literal["sim", "train"]], robots: int = 512, seconds: float = 8.0, threads: int = 0,
+          json_path: JsonPath = None) -> None:
+    """Measure speed on this machine: the environment against raw physics, or one PPO iteration by phase.
+
+    Args:
+        what: sim or train.
+        robots: in the batch.
+        seconds: of each measurement.
+        threads: 0 takes all cores.
+        json_path: write the figures to this file.
+    """
+    if what == "train":
+        _needs_training_extra("bench train")
+        from policy.bench import bench_train as run_bench
+    else:
+        from policy.bench import bench_sim as run_bench
+    figures = run_bench(robots, seconds, threads)
+    for name, value in figures.items():
+        print(f"{name:32s} {value:.4g}" if isinstance(value, float) else f"{name:32s} {value}")
+    _write_json(json_path, figures)

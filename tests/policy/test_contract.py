@@ -1,0 +1,69 @@
+"""The contract: round trip, and refusals that name the field."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from policy.contract import PolicyContract
+from policy.task import contract_of
+from sim.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def contract(robot):
+    return contract_of(robot, 0.02)
+
+
+def permuted(contract, order):
+    """The same robot reporting its joints in another order."""
+    per_joint = ("default_pose", "action_offset", "action_scale", "joint_range", "kp", "kd", "torque_limit", "mirror_sign")
+    return replace(contract, joint_names=tuple(contract.joint_names[i] for i in order),
+                   **{n: getattr(contract, n)[order] for n in per_joint})
+
+
+def test_json_round_trip(contract):
+    again = PolicyContract.from_json(contract.to_json())
+    assert again.to_json() == contract.to_json()
+    np.testing.assert_array_equal(again.chain.offset, contract.chain.offset)
+
+
+def test_robot_that_reports_joints_in_another_order_fits(contract, rng):
+    contract.check_fits(permuted(contract, rng.permutation(len(contract.joint_names))))
+
+
+def test_gain_of_one_joint_is_compared_by_name_not_by_place(contract, rng):
+    robot = permuted(contract, rng.permutation(len(contract.joint_names)))
+    kp = robot.kp.copy()
+    kp[robot.joint_names.index("EL_FLE")] += 1
+    with pytest.raises(UserError, match=r"kp of joint EL_FLE is 100 in the policy and 101"):
+        contract.check_fits(replace(robot, kp=kp))
+
+
+def test_missing_joint_is_named(contract):
+    names = tuple(n.replace("WRIST_2", "GRIPPER") for n in contract.joint_names)
+    with pytest.raises(UserError, match="WRIST_2"):
+        contract.check_fits(replace(contract, joint_names=names))
+
+
+def test_other_period_and_other_observation_are_refused(contract):
+    with pytest.raises(UserError, match="period"):
+        contract.check_fits(replace(contract, period=0.01))
+    terms = list(contract.observation)
+    terms[3] = replace(terms[3], scale=7.0)
+    with pytest.raises(UserError, match=terms[3].name):
+        contract.check_fits(replace(contract, observation=tuple(terms)))
+    with pytest.raises(UserError, match="terms"):
+        contract.check_fits(replace(contract, observation=contract.observation[:-1]))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 99}', '{"version": 1}'])
+def test_text_that_is_no_contract_is_refused(text):
+    with pytest.raises(UserError, match="contract"):
+        PolicyContract.from_json(text)
+
+
+def test_targets_stay_inside_the_joint_range(contract, rng):
+    targets = contract.joint_targets(rng.normal(size=(100, len(contract.joint_names))) * 20)
+    assert (targets >= contract.joint_range[:, 0]).all() and (targets <= contract.joint_range[:, 1]).all()
+    np.testing.assert_allclose(contract.joint_targets(np.zeros((1, len(contract.joint_names))))[0], contract.action_offset)

@@ -1,0 +1,138 @@
+"""Training runs: reproducible, resumable, stoppable."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from policy.checkpoint import KEEP, newest_checkpoint, read_record
+from policy.curriculum import UPDATE_EVERY, Curriculum
+from policy.training import PRESETS, build, resume_session, train
+from sim.errors import UserError
+
+SMALL = replace(PRESETS["default"], robots=32, minibatch=256, epochs=2, total_steps=32 * 24 * 20)
+QUIET = Console(quiet=True)
+
+
+def weights(session):
+    return torch.cat([p.detach().flatten() for p in session.algorithm.policy.parameters()]).numpy()
+
+
+def run_iterations(cfg, count, threads):
+    session = build(cfg, threads)
+    algorithm = session.algorithm
+    _, callback = algorithm._setup_learn(cfg.total_steps)
+    losses = []
+    for _ in range(count):
+        algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
+        algorithm.train()
+        losses.append(tuple(algorithm.last_losses.values()))
+    return session, losses
+
+
+def test_first_twenty_iterations_are_bit_identical_for_one_seed():
+    first, losses = run_iterations(SMALL, 20, threads=2)
+    second, again = run_iterations(SMALL, 20, threads=2)
+    assert losses == again
+    assert weights(first).tobytes() == weights(second).tobytes()
+    other, _ = run_iterations(replace(SMALL, seed=2), 1, threads=2)
+    assert weights(other).tobytes() != weights(first).tobytes()
+
+
+def test_resumed_run_has_the_same_weights_curriculum_rate_and_schedule(tmp_path):
+    train(SMALL, tmp_path, threads=1, console=QUIET)
+    checkpoint = newest_checkpoint(tmp_path)
+    record = read_record(checkpoint)
+    record["curriculum"]["spread"], record["curriculum"]["widths"]["position"] = 0.9, 0.123
+    (checkpoint / "checkpoint.json").write_text(json.dumps(record))
+    session, _ = resume_session(tmp_path, None, threads=1)
+    stored = torch.load(checkpoint / "state.pt", weights_only=True)
+    assert session.algorithm.num_timesteps == SMALL.total_steps
+    assert session.algorithm.rate == record["learning_rate"]
+    assert session.curriculum.spread == 0.9
+    assert session.env.task.widths.position == 0.123 and session.env.task.widths is session.curriculum.widths
+    for name, value in session.algorithm.policy.state_dict().items():
+        assert torch.equal(value, stored["policy"][name]), name
+    assert session.algorithm.policy.mlp_extractor.normaliser.count > SMALL.total_steps
+    assert session.algorithm.policy.optimizer.state_dict()["state"][0]["step"] == stored["optimizer"]["state"][0]["step"]
+
+
+def test_losses_go_on_where_they_were_after_a_resume(tmp_path):
+    train(SMALL, tmp_path, threads=1, console=QUIET)
+    session, _ = resume_session(tmp_path, SMALL.total_steps * 2, threads=1)
+    algorithm = session.algorithm
+    _, callback = algorithm._setup_learn(SMALL.total_steps, reset_num_timesteps=False)
+    algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
+    algorithm.train()
+    fresh, losses = run_iterations(SMALL, 20, threads=1)
+    del fresh
+    # a critic that had been forgotten would start at the first iteration's loss again
+    assert algorithm.last_losses["value_loss"] < 0.5 * losses[0][1]
+    assert algorithm.num_timesteps == SMALL.total_steps + 32 * 24
+
+
+def test_interrupt_writes_a_checkpoint_and_resume_finishes_the_run(tmp_path, monkeypatch):
+    from policy.ppo import BatchPPO
+
+    original = BatchPPO.train
+
+    def interrupted(self):
+        original(self)
+        if self.num_timesteps >= 32 * 24 * 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(BatchPPO, "train", interrupted)
+    train(SMALL, tmp_path, threads=1, console=QUIET)
+    assert read_record(newest_checkpoint(tmp_path))["steps"] == 32 * 24 * 3
+    monkeypatch.setattr(BatchPPO, "train", original)
+    train(SMALL, tmp_path, resume=tmp_path, threads=1, console=QUIET)
+    assert read_record(newest_checkpoint(tmp_path))["steps"] == SMALL.total_steps
+    assert len(list((tmp_path / "checkpoints").iterdir())) <= KEEP
+
+
+def test_finished_run_is_not_resumed_without_more_steps(tmp_path):
+    train(replace(SMALL, total_steps=32 * 24), tmp_path, threads=1, console=QUIET)
+    with pytest.raises(UserError, match="--total-steps"):
+        train(SMALL, tmp_path, resume=tmp_path, threads=1, console=QUIET)
+
+
+@pytest.mark.parametrize("damage", ["empty", "json", "weights"])
+def test_missing_or_damaged_checkpoint_is_refused(tmp_path, damage):
+    if damage != "empty":
+        train(replace(SMALL, total_steps=32 * 24), tmp_path, threads=1, console=QUIET)
+        name = {"json": "checkpoint.json", "weights": "state.pt"}[damage]
+        path = newest_checkpoint(tmp_path) / name
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError):
+        resume_session(tmp_path, None, threads=1)
+
+
+def test_curriculum_widens_when_it_hits_and_narrows_when_it_falls():
+    c = Curriculum()
+    good = np.full(500, 0.05)
+    c.update(UPDATE_EVERY, good, good, 0.0)
+    assert c.spread == pytest.approx(0.4) and c.widths.position < 0.3
+    c.update(2 * UPDATE_EVERY, good, good, 0.9)
+    assert c.spread == pytest.approx(0.3)
+    for i in range(30):
+        c.update((3 + i) * UPDATE_EVERY, good, good, 0.0)
+    assert c.spread == pytest.approx(c.cfg.top)
+
+
+def test_curriculum_with_too_few_strikes_waits():
+    c = Curriculum()
+    c.update(UPDATE_EVERY, np.full(5, 0.01), np.full(5, 0.1), 0.0)
+    assert c.spread == 0.3
+
+
+@pytest.mark.slow
+def test_it_learns(tmp_path):
+    """Forty seconds of training move the racket nearer to its targets; a broken reward, mirror or bootstrap does not."""
+    cfg = replace(PRESETS["quick"], robots=256, minibatch=2048, total_steps=620_000)
+    reports = train(cfg, tmp_path, console=QUIET)
+    assert len(reports) == 2
+    assert reports[-1]["median_position_error_m"] < 0.75 * reports[0]["median_position_error_m"]
+    assert reports[-1]["reward"] > reports[0]["reward"]

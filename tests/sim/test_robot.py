@@ -1,0 +1,128 @@
+"""The robot model against things that can be worked out by hand."""
+
+import shutil
+
+import mujoco
+import numpy as np
+import pytest
+
+from sim.errors import UserError
+from sim.robot import MODELS, load_robot, set_pose
+
+
+def test_joint_ranges_are_radians(robot):
+    assert robot.joint_range[robot.joint_names.index("SH_ROT")] == pytest.approx([-4.312, 4.312])
+    assert robot.joint_range[robot.joint_names.index("EL_FLE")] == pytest.approx([0, 3.092])
+    assert np.ptp(robot.joint_range, axis=1).min() > 1.3
+
+
+def test_mass_adds_up_from_the_published_parts(robot):
+    # trunk 26.4, four legs of 0.37 + 5.13 + 0.80, arm 9.445 without its last 0.048 kg link + 0.258 with racket, camera 0.3
+    assert robot.model.body_subtreemass[0] == pytest.approx(26.4 + 4 * 6.3 + 9.397 + 0.258 + 0.3, abs=0.01)
+
+
+def test_mass_is_balanced_left_and_right(robot):
+    d = mujoco.MjData(robot.model)
+    set_pose(robot, d)
+    mujoco.mj_forward(robot.model, d)
+    assert d.subtree_com[0][1] == pytest.approx(0, abs=1e-9)
+    assert abs(d.subtree_com[0][0]) < 0.1
+
+
+def test_stands_still_for_five_seconds_with_no_action(robot):
+    d = mujoco.MjData(robot.model)
+    set_pose(robot, d)
+    d.ctrl[:] = robot.drive_from_joint @ (robot.default_pose + robot.standing_offset)
+    for _ in range(1000):
+        mujoco.mj_step(robot.model, d)
+    assert d.qpos[2] == pytest.approx(robot.standing_height, abs=0.02)
+    assert np.abs(d.qvel).max() < 0.05
+    assert np.abs(d.qpos[:2]).max() < 0.02
+
+
+def free_motor(robot, name):
+    """The robot in the air without gravity, one motor told to run far away."""
+    spec_model = robot.model.__copy__() if hasattr(robot.model, "__copy__") else robot.model
+    spec_model.opt.gravity[:] = 0
+    d = mujoco.MjData(spec_model)
+    set_pose(robot, d)
+    d.qpos[2] = 5
+    d.ctrl[:] = robot.drive_from_joint @ robot.default_pose
+    d.ctrl[robot.joint_names.index(name)] += 100
+    return spec_model, d
+
+
+def test_motor_gives_no_more_than_its_torque_at_stall(robot):
+    m, d = free_motor(robot, "LF_KFE")
+    mujoco.mj_step(m, d)
+    assert d.actuator_force[robot.joint_names.index("LF_KFE")] == pytest.approx(80)
+
+
+@pytest.mark.parametrize("name", ["LF_KFE", "SH_ROT", "FA_ROT"])
+def test_motor_speed_stays_under_no_load(robot, name):
+    m, d = free_motor(robot, name)
+    i = robot.joint_names.index(name)
+    peak = 0.0
+    for _ in range(400):
+        mujoco.mj_step(m, d)
+        peak = max(peak, d.actuator_velocity[i])
+    assert peak <= robot.drives[i].no_load * 1.02
+    assert peak > robot.drives[i].no_load * 0.6
+
+
+def test_belt_adds_shoulder_to_elbow(robot):
+    i, j = robot.joint_names.index("EL_FLE"), robot.joint_names.index("SH_FLE")
+    assert robot.drive_from_joint[i, j] == robot.drive_from_joint[i, i] == 1
+    m, d = robot.model, mujoco.MjData(robot.model)
+    set_pose(robot, d)
+    mujoco.mj_forward(m, d)
+    # moving the shoulder back by what the elbow opens leaves the elbow's motor, and the forearm's slope, where they were
+    length, slope = d.actuator_length[i], d.xmat[m.body("forearm").id].copy()
+    d.qpos[robot.qpos_index[j]] += 0.3
+    d.qpos[robot.qpos_index[i]] -= 0.3
+    mujoco.mj_forward(m, d)
+    assert d.actuator_length[i] == pytest.approx(length)
+    np.testing.assert_allclose(d.xmat[m.body("forearm").id], slope, atol=1e-12)
+    # and the motor's torque enters both joints
+    moment = np.zeros((m.nu, m.nv))
+    mujoco.mju_sparse2dense(moment, d.actuator_moment, d.moment_rownnz, d.moment_rowadr, d.moment_colind)
+    assert moment[i, robot.qvel_index[j]] == moment[i, robot.qvel_index[i]] == 1
+
+
+def test_mirrored_robot_moves_as_the_mirror_image(robot, rng):
+    m = robot.model
+    left, right = mujoco.MjData(m), mujoco.MjData(m)
+    for d in (left, right):
+        set_pose(robot, d)
+        d.qpos[2] = 3  # in the air: contacts are solved in an order that the mirror does not keep
+    offset = rng.normal(size=len(robot.joint_names)) * 0.2
+    target = robot.default_pose + offset
+    left.ctrl[:] = robot.drive_from_joint @ target
+    right.ctrl[:] = robot.drive_from_joint @ (robot.mirror_sign * target[robot.mirror_index])
+    for _ in range(40):
+        mujoco.mj_step(m, left)
+        mujoco.mj_step(m, right)
+    q_left, q_right = left.qpos[robot.qpos_index], right.qpos[robot.qpos_index]
+    np.testing.assert_allclose(q_right, robot.mirror_sign * q_left[robot.mirror_index], atol=1e-6)
+    np.testing.assert_allclose(right.qpos[:3], left.qpos[:3] * [1, -1, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(("edit", "said"), [
+    (("name: LF_HAA", "name: LF_HAX"), "LF_HAA"),
+    (("racket_site: racket", "racket_site: bat"), "bat"),
+    (("default: 1.8", "default: 3.5"), "EL_FLE"),
+    (("voltage: 48.0", "volts: 48.0"), "voltage"),
+])
+def test_folder_whose_files_disagree_is_refused_by_name(tmp_path, edit, said):
+    folder = tmp_path / "mine"
+    shutil.copytree(MODELS / "anymal_dynaarm", folder)
+    text = (folder / "robot.yaml").read_text()
+    assert edit[0] in text
+    (folder / "robot.yaml").write_text(text.replace(*edit))
+    with pytest.raises(UserError, match=said):
+        load_robot(folder)
+
+
+def test_unknown_robot_names_those_there_are():
+    with pytest.raises(UserError, match="anymal_dynaarm"):
+        load_robot("nobody")
