@@ -110,10 +110,10 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
     if display is not None and display.backend is None:
         console.print(display.note)
     elif display is not None:
-        _video(folder / "rollout.mcap", folder / "rally.mp4", console, 22.0)
+        _video(folder / "rollout.mcap", folder / "rally.mp4", console, {"width": 960, "height": 540, "fps": 25, "seconds": 14.0})
 
 
-def _video(recording: Path, target: Path, console: Any, seconds: float) -> None:
+def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]) -> None:
     from rich.progress import track
 
     from sim.recording import read_rollout
@@ -123,7 +123,7 @@ def _video(recording: Path, target: Path, console: Any, seconds: float) -> None:
     rollout = read_rollout(recording)
     if not rollout.complete:
         console.print(f"{recording} was cut off; showing the {rollout.time[-1]:.1f} s that are there")
-    cfg = VideoCfg(seconds=seconds)
+    cfg = VideoCfg(**settings)
     total = len(frame_times(rollout, cfg))
     steps = iter(track(range(total), "filming", console=console))
     write_video(rollout, load_robot(rollout.metadata.get("robot", "anymal_dynaarm")), target, cfg, lambda _: next(steps, None))
@@ -188,7 +188,7 @@ def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, spe
     if display.backend is None:
         raise UserError(display.note)
     console.print(f"{display.note}{'' if video else ', since there is no display'}")
-    _video(recording, video or recording.with_suffix(".mp4"), console, seconds)
+    _video(recording, video or recording.with_suffix(".mp4"), console, {"seconds": seconds})
 
 
 def export(run: Path, out: Path = Path("policy.onnx")) -> None:
