@@ -15,7 +15,7 @@ class CurriculumCfg:
     """start, top: spread of targets, 1 is the issue's box of +-0.6 m by +-1.0 m; step: growth per update. top_speed [m/s]."""
 
     start: float = 0.3
-    top: float = 1.3
+    top: float = 1.5
     step: float = 0.1
     top_speed: float = 9.0
 
@@ -41,7 +41,8 @@ class Curriculum:
             elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.5 * later,
         )
 
-    def update(self, steps: int, position_errors: np.ndarray, velocity_errors: np.ndarray, fall_rate: float) -> None:
+    def update(self, steps: int, position_errors: np.ndarray, velocity_errors: np.ndarray, cosines: np.ndarray,
+               fall_rate: float) -> None:
         """Move the level after `steps` environment steps in all, from the strikes since the last update."""
         self.steps_at_update = steps
         if len(position_errors) < 100:
@@ -51,6 +52,7 @@ class Curriculum:
         w.position += 0.2 * (np.clip(0.4 * (median + high), 0.04, 0.3) - w.position)
         w.track += 0.2 * (np.clip(median + high, 0.1, 0.3) - w.track)
         w.velocity += 0.2 * (np.clip(0.4 * np.median(velocity_errors), 0.25, 1.0) - w.velocity)
+        w.normal += 0.2 * (np.clip(0.6 * np.arccos(np.clip(np.median(cosines), -1, 1)), 0.08, 0.3) - w.normal)
         if median < 0.13 and high < 0.4 and fall_rate < 0.15:
             self.spread = min(self.cfg.top, self.spread + self.cfg.step)
         elif median > 0.33 or fall_rate > 0.4:

@@ -17,11 +17,13 @@ HIT_RADIUS = 0.10  # [m] racket centre to commanded point: a hit in the ETH pape
 
 @dataclass
 class Widths:
-    """Widths of the strike rewards, tightened as the policy improves: position, track [m], velocity (share of speed)."""
+    """Widths of the strike rewards, tightened as the policy improves: position, track [m], velocity (share of speed),
+    normal [rad]."""
 
     position: float = 0.3
     track: float = 0.3
     velocity: float = 1.0
+    normal: float = 0.3
 
 
 @dataclass
@@ -69,9 +71,9 @@ def strike_velocity(t: Transition) -> Array:
 
 
 def strike_normal(t: Transition) -> Array:
-    """Agreement of the face with the commanded normal at the moment: squared cosine, and a sharp part near zero angle."""
+    """Agreement of the face with the commanded normal at the moment: squared cosine far off, and a sharp part near."""
     cosine = np.clip(t.normal_cosine, 0.0, 1.0)
-    return t.struck * (0.5 * cosine**2 + 0.5 / (1 + np.arccos(cosine) / 0.2))
+    return t.struck * (0.5 * cosine**2 + 0.5 / (1 + np.arccos(cosine) / t.widths.normal))
 
 
 def track_reference(t: Transition) -> Array:
@@ -153,19 +155,19 @@ def foot_slip(t: Transition) -> Array:
 
 
 def over_speed(t: Transition) -> Array:
-    """Squared drive speed above 95 % of its limit, at most 100 in all [rad^2/s^2]."""
-    excess = np.maximum(0.0, np.abs(t.drive_speed) - 0.95 * t.speed_limit)
+    """Squared drive speed above 90 % of its limit, at most 100 in all [rad^2/s^2]."""
+    excess = np.maximum(0.0, np.abs(t.drive_speed) - 0.9 * t.speed_limit)
     return np.minimum(np.sum(excess**2, axis=1), 100.0)
 
 
-STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 6.0, strike_velocity: 3.0, strike_normal: 2.0}
+STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 6.0, strike_velocity: 3.0, strike_normal: 3.0}
 GUIDE: dict[Callable[[Transition], Array], float] = {track_reference: 0.06, walk: 0.06, reach_excess: -0.05, alive: 0.03}
 REGULARISE: dict[Callable[[Transition], Array], float] = {
     tilt: -0.05, heading: -0.02, low_base: -0.5, bounce: -0.02, action_rate: -5e-4, action_size: -1e-4, leg_speed: -2e-5,
-    torque: -3e-7, leg_pose: -1e-3, idle_pose: -2e-3, foot_slip: -0.02, over_speed: -2e-3,
+    torque: -3e-7, leg_pose: -1e-3, idle_pose: -2e-3, foot_slip: -0.02, over_speed: -1e-2,
 }
 REGULARISE_FLOOR = -0.3  # per step: one wild step must not outweigh a good strike
-FALL = -1.0  # once, when the robot falls
+FALL = -2.0  # once, when the robot falls; a good strike is worth 12
 
 
 def total_reward(t: Transition) -> tuple[Array, dict[str, float]]:

@@ -124,10 +124,10 @@ class Reporter(BaseCallback):
         algorithm, curriculum, log = s.algorithm, s.curriculum, s.env.log
         self.progress.update(self.bar, completed=algorithm.num_timesteps)
         if algorithm.num_timesteps - curriculum.steps_at_update >= UPDATE_EVERY:
-            position, velocity, _ = log.errors()
+            position, velocity, cosine = log.errors()
             if len(position) >= 100:
-                self._report(*log.errors())
-                curriculum.update(algorithm.num_timesteps, position, velocity, log.falls / max(log.episodes, 1))
+                self._report(position, velocity, cosine)
+                curriculum.update(algorithm.num_timesteps, position, velocity, cosine, log.falls / max(log.episodes, 1))
                 log.clear()
         if time.monotonic() - self.last_save > 60 * self.checkpoint_minutes:
             self.save()

@@ -103,9 +103,9 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
             figures, _ = run_play(network, cfg, threads, recorder)
     finally:
         recorder.close()
-    print_play(console, figures, time.monotonic() - start)
     _write_json(folder / "scores.json", figures)
     _write_json(json_path, figures)
+    print_play(console, figures, time.monotonic() - start)
     console.print(f"wrote {folder / 'rollout.mcap'} and scores.json")
     if display is not None and display.backend is None:
         console.print(display.note)
@@ -157,8 +157,8 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
     with console.status("evaluating ..."):
         figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads)
-    print_evaluation(console, figures)
     _write_json(json_path, figures)
+    print_evaluation(console, figures)
 
 
 def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, speed: float = 1.0, seconds: float = 0.0) -> None:
@@ -206,17 +206,23 @@ def export(run: Path, out: Path = Path("policy.onnx")) -> None:
           f"largest difference to torch {record['onnx_difference']:.1e}")
 
 
-def bench(what: tyro.conf.Positional[Literal["sim", "train"]], robots: int = 512, seconds: float = 8.0, threads: int = 0,
-          json_path: JsonPath = None) -> None:
-    """Measure speed on this machine: the environment against raw physics, or one PPO iteration by phase.
+def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots: int = 512, seconds: float = 8.0, threads: int = 0,
+          data: Path | None = None, json_path: JsonPath = None) -> None:
+    """Measure this machine or the model: speed of the environment (sim), of one PPO iteration by phase (train), or how well
+    the flight model foretells measured flights (flight).
 
     Args:
-        what: sim or train.
+        what: sim, train or flight.
+        data: for flight: folder with shots.csv and *_xyz.csv, or one file of t_s, x_m, y_m, z_m per flight.
         robots: in the batch.
         seconds: of each measurement.
         threads: 0 takes all cores.
         json_path: write the figures to this file.
     """
+    if what == "flight":
+        _needs_training_extra("bench flight")
+        _write_json(json_path, _bench_flight(data))
+        return
     if what == "train":
         _needs_training_extra("bench train")
         from policy.bench import bench_train as run_bench
@@ -226,3 +232,28 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train"]], robots: int = 512
     for name, value in figures.items():
         print(f"{name:32s} {value:.4g}" if isinstance(value, float) else f"{name:32s} {value}")
     _write_json(json_path, figures)
+
+
+def _bench_flight(data: Path | None) -> dict[str, Any]:
+    from rich.console import Console
+
+    from perception.flight_fit import bench_flights, plot_errors, read_flights
+
+    if data is None:
+        raise UserError("bench flight needs --data DIR: a folder with measured flights")
+    try:
+        flights = read_flights(data)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(str(error)) from error
+    console = Console(highlight=False)
+    with console.status(f"fitting {len(flights)} flights at four horizons, with and without drift ..."):
+        figures = bench_flights(flights)
+    console.print(f"{figures['flights']} flights; heights of this recording put to scale by {figures['height_scale']:.3f}")
+    console.print("foretold end of the flight against the measured one, median / 90 % in cm: drag and drift; drag alone")
+    for horizon in figures["drag_only"]["median_m"]:
+        row = [f"{figures[m]['median_m'][horizon] * 100:5.1f} / {figures[m]['p90_m'][horizon] * 100:5.1f}" for m in ("drag_and_drift", "drag_only")]
+        console.print(f"  {horizon} s before ({figures['drag_only']['flights'][horizon]} flights)  {row[0]};  {row[1]}")
+    picture = Path("runs") / "bench" / f"flight_{_stamp()}.png"
+    plot_errors(figures, picture)
+    console.print(f"plot: {picture}")
+    return figures

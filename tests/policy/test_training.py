@@ -113,18 +113,18 @@ def test_missing_or_damaged_checkpoint_is_refused(tmp_path, damage):
 def test_curriculum_widens_when_it_hits_and_narrows_when_it_falls():
     c = Curriculum()
     good = np.full(500, 0.05)
-    c.update(UPDATE_EVERY, good, good, 0.0)
+    c.update(UPDATE_EVERY, good, good, good, 0.0)
     assert c.spread == pytest.approx(0.4) and c.widths.position < 0.3
-    c.update(2 * UPDATE_EVERY, good, good, 0.9)
+    c.update(2 * UPDATE_EVERY, good, good, good, 0.9)
     assert c.spread == pytest.approx(0.3)
     for i in range(30):
-        c.update((3 + i) * UPDATE_EVERY, good, good, 0.0)
+        c.update((3 + i) * UPDATE_EVERY, good, good, good, 0.0)
     assert c.spread == pytest.approx(c.cfg.top)
 
 
 def test_curriculum_with_too_few_strikes_waits():
     c = Curriculum()
-    c.update(UPDATE_EVERY, np.full(5, 0.01), np.full(5, 0.1), 0.0)
+    c.update(UPDATE_EVERY, np.full(5, 0.01), np.full(5, 0.1), np.full(5, 0.9), 0.0)
     assert c.spread == 0.3
 
 
@@ -136,3 +136,12 @@ def test_it_learns(tmp_path):
     assert len(reports) == 2
     assert reports[-1]["median_position_error_m"] < 0.75 * reports[0]["median_position_error_m"]
     assert reports[-1]["reward"] > reports[0]["reward"]
+
+
+def test_stock_stable_baselines3_trains_on_the_same_vec_env(robot):
+    from stable_baselines3 import PPO
+
+    session = build(replace(SMALL, robots=8), threads=1)
+    stock = PPO("MlpPolicy", session.env, n_steps=16, batch_size=64, n_epochs=1, device="cpu")
+    stock.learn(8 * 16 * 2)
+    assert stock.num_timesteps == 8 * 16 * 2
