@@ -19,9 +19,10 @@ from sim.shuttle import DOWN, IDLE
 Array = np.ndarray
 MEET_HEIGHT = 1.8  # [m] above the floor, about 1.2 m above the base: the ETH paper's 1.25 m
 REST = 80  # [control steps] between a strike and the next shot: 1.6 s, time for the return to land
-FAR = 2.0  # [m] from home beyond which a shot counts as too far: the policy is trained to +-1.5 m sideways plus its arm
+FAR = (1.1, 1.7)  # [m] from home, fore-aft and sideways, beyond which a shot is left: a little more than the training range
 ARM_REACH = 1.0  # [m] from home that needs no step
 BASE_SPEED = 0.8  # [m/s] of the base when it steps: what training asks for
+SWING_TIME = 0.4  # [s] of the swing itself, after or during the last step
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,12 @@ class Outcome:
     landing: Array = field(init=False)
     error: Array = field(init=False)  # [m] racket to commanded point at the commanded time; nan: it never came to that
     fell: Array = field(init=False)
+    left: Array = field(init=False)  # no command was given: the robot had better stay where it is
 
     def __post_init__(self) -> None:
         n = len(self.label)
         self.touched, self.crossed, self.netted, self.fell = (np.zeros(n, bool) for _ in range(4))
+        self.left = ~self.in_reach()
         self.landing, self.error = np.full((n, 2), np.nan), np.full(n, np.nan)
 
     @property
@@ -63,19 +66,15 @@ class Outcome:
 
     def reason(self, i: int) -> str:
         """Why shot i was not touched."""
-        distance = float(np.hypot(*self.place[i]))
-        if self.fell[i]:
-            return "fell"
-        if distance > FAR:
-            return "too far"
-        if (distance - ARM_REACH) / BASE_SPEED > self.flight[i] - 0.4:  # 0.4 s: the swing itself
-            return "too little time"
-        return "missed"
+        if self.left[i]:
+            return "too far" if (np.abs(self.place[i]) > FAR).any() else "too little time"
+        return "fell" if self.fell[i] else "missed"
 
     def in_reach(self) -> Array:
-        """(N,) near enough and slow enough to be fair, whatever became of them."""
+        """(N,) near enough and slow enough to be tried."""
         distance = np.hypot(self.place[:, 0], self.place[:, 1])
-        return (distance <= FAR) & ((distance - ARM_REACH) / BASE_SPEED <= self.flight - 0.4)
+        near = (np.abs(self.place) <= FAR).all(axis=1)
+        return near & ((distance - ARM_REACH) / BASE_SPEED <= self.flight - SWING_TIME)
 
 
 Watcher = Callable[[BadmintonTask, Step, int], None]
@@ -83,6 +82,8 @@ Watcher = Callable[[BadmintonTask, Step, int], None]
 
 def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: Watcher | None = None) -> tuple[dict[str, Any], Outcome]:
     """Serve every shot cfg.repeats times; returns the score card and what became of each shot.
+
+    Shots out of reach are left: they count as not touched, the robot is not told of them and they are not simulated.
 
     watch(task, step, number of the control step) is called after every control step, for recording robot 0.
     """
@@ -94,7 +95,7 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
     swings, served = swings_for_shots(shots, MEET_HEIGHT, REST, place)
     swings.tag = np.arange(len(served))
     outcome = Outcome(shots.label[served], swings.position[:, :2].copy(), swings.launch * 0.02)
-    queue = deque(rng.permutation(len(served)).tolist())
+    queue = deque(rng.permutation(np.flatnonzero(~outcome.left)).tolist())
 
     def source(ids: Array) -> Swings:
         given = Swings.idle(len(ids))

@@ -157,14 +157,12 @@ class Reporter(BaseCallback):
         for name, value in log.terms.items():
             algorithm.logger.record(f"reward/{name}", value / max(log.steps, 1))
         algorithm.logger.dump(step=algorithm.num_timesteps)
-        note = (f"{rate / 1000:.1f} k steps/s  hit {report['hit_rate']:.0%}  error {report['median_position_error_m'] * 100:.1f} cm"
-                f"  spread {report['spread']:.1f}")
+        note = f"{rate / 1000:.1f} k steps/s  hit {report['hit_rate']:.0%}  racket error {report['median_position_error_m'] * 100:.1f} cm"
         self.progress.update(self.bar, note=note)
         self.progress.console.print(
-            f"{algorithm.num_timesteps / 1e6:6.2f} M  {self.minutes:5.1f} min  {rate / 1000:5.1f} k/s  spread {report['spread']:.2f}  "
-            f"hit {report['hit_rate']:6.1%}  racket {report['median_position_error_m'] * 100:5.1f} cm (90 %: "
-            f"{report['p90_position_error_m'] * 100:5.1f})  {report['median_velocity_error_mps']:.2f} m/s  "
-            f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}", highlight=False)
+            f"{algorithm.num_timesteps / 1e6:5.2f} M {self.minutes:5.1f} min {rate / 1000:4.1f} k/s  spread {report['spread']:.2f}  "
+            f"hit {report['hit_rate']:6.1%} {report['median_position_error_m'] * 100:5.1f} cm {report['median_velocity_error_mps']:5.2f} m/s "
+            f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}", highlight=False, soft_wrap=True)
 
     def save(self) -> Path:
         """Write a checkpoint now."""
@@ -220,7 +218,7 @@ def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int
     run.mkdir(parents=True, exist_ok=True)
     algorithm.set_logger(Logger(str(run), [TensorBoardOutputFormat(str(run / "tensorboard"))]))
     console.print(f"{session.cfg.robots} robots, physics on {session.env.task.physics.batch.nthread} threads, learning on "
-                  f"{torch.get_num_threads()}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False)
+                  f"{torch.get_num_threads()}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False, soft_wrap=True)
     columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console) as progress:
         reporter = Reporter(session, run, minutes_before, checkpoint_minutes, progress, UPDATE_EVERY)
@@ -231,7 +229,7 @@ def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int
             stopped = True
         saved = reporter.save()
     verb = "stopped; go on with: birdie train --resume" if stopped else "done; evaluate with: birdie export --run"
-    console.print(f"saved {saved}\n{verb} {run}", highlight=False)
+    console.print(f"saved {saved}\n{verb} {run}", highlight=False, soft_wrap=True)
     if json_path is not None:
         json_path.write_text("".join(json.dumps(r) + "\n" for r in reporter.reports))
     return reporter.reports

@@ -84,7 +84,7 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
 
     from sim.display import choose_offscreen
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     display = choose_offscreen() if video else None
     from policy.inference import OnnxPolicy
     from policy.play import PlayCfg
@@ -121,8 +121,6 @@ def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]
     from sim.robot import load_robot
 
     rollout = read_rollout(recording)
-    if not rollout.complete:
-        console.print(f"{recording} was cut off; showing the {rollout.time[-1]:.1f} s that are there")
     cfg = VideoCfg(**settings)
     total = len(frame_times(rollout, cfg))
     steps = iter(track(range(total), "filming", console=console))
@@ -153,7 +151,7 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     from policy.reports import print_evaluation
     from policy.swings import SwingRange
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
     with console.status("evaluating ..."):
         figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads)
@@ -161,7 +159,8 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     print_evaluation(console, figures)
 
 
-def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, speed: float = 1.0, seconds: float = 0.0) -> None:
+def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, speed: float = 1.0, seconds: float = 0.0,
+           up_to_cut: bool = False, json_path: JsonPath = None) -> None:
     """Show a recording: in a window where there is a display, else as a video file.
 
     Args:
@@ -169,12 +168,19 @@ def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, spe
         video: write this .mp4 instead of opening a window.
         speed: of the window, 1 is real time.
         seconds: length of the video, 0 for all of it.
+        up_to_cut: show a recording that was cut off as far as it goes, instead of refusing it.
+        json_path: write what the recording holds (length, events, metadata) to this file.
     """
     from rich.console import Console
 
     from sim.display import choose_offscreen, has_window_system
+    from sim.recording import check_complete
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
+    facts = check_complete(recording, up_to_cut)
+    _write_json(json_path, facts)
+    if not facts["complete"]:
+        console.print(f"{recording} was cut off; showing the {facts['seconds']:.1f} s that are there")
     if video is None and has_window_system():
         console.print("showing in a window, since a display was found; --video FILE writes a film instead")
         from sim.recording import read_rollout
@@ -191,17 +197,19 @@ def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, spe
     _video(recording, video or recording.with_suffix(".mp4"), console, {"seconds": seconds})
 
 
-def export(run: Path, out: Path = Path("policy.onnx")) -> None:
+def export(run: Path, out: Path = Path("policy.onnx"), json_path: JsonPath = None) -> None:
     """Turn the newest checkpoint of a run into one ONNX file with its contract, checked against torch.
 
     Args:
         run: run folder of `birdie train`, or a checkpoint folder.
         out: the ONNX file.
+        json_path: write steps, minutes, commit, settings and the largest difference to torch to this file.
     """
     _needs_training_extra("export")
     from policy.export import export_policy
 
     record = export_policy(run, out)
+    _write_json(json_path, record)
     print(f"wrote {out}: {record['steps'] / 1e6:.2f} M steps, {record['minutes']:.1f} min, commit {record['commit']}; "
           f"largest difference to torch {record['onnx_difference']:.1e}")
 
@@ -245,7 +253,7 @@ def _bench_flight(data: Path | None) -> dict[str, Any]:
         flights = read_flights(data)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(str(error)) from error
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     with console.status(f"fitting {len(flights)} flights at four horizons, with and without drift ..."):
         figures = bench_flights(flights)
     console.print(f"{figures['flights']} flights; heights of this recording put to scale by {figures['height_scale']:.3f}")

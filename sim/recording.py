@@ -6,6 +6,7 @@ is read up to the cut. Topics: /joint_states, /joint_targets, /odom (base), /shu
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,3 +191,17 @@ def read_rollout(path: Path) -> Rollout:
     out.shuttle = np.array([rows[t].get("shuttle", np.full(3, np.nan)) for t in times])
     out.strike = np.array([rows[t].get("strike", np.full(6, np.nan)) for t in times])
     return out
+
+
+def check_complete(path: Path, up_to_cut: bool = False) -> dict[str, Any]:
+    """What a recording holds, before anything is written from it: seconds, samples, events by kind, complete, metadata.
+
+    Raises UserError for one that was cut off, unless up_to_cut.
+    """
+    rollout = read_rollout(path)
+    seconds = float(rollout.time[-1] - rollout.time[0])
+    if not rollout.complete and not up_to_cut:
+        raise UserError(f"{path} was cut off after {seconds:.1f} s; --up-to-cut shows what is there")
+    kinds = Counter(str(e.get("event")) for _, e in rollout.events)
+    return {"seconds": seconds, "samples": len(rollout.time), "events": dict(kinds), "complete": rollout.complete,
+            "metadata": {k: v for k, v in rollout.metadata.items() if k != "contract"}}
