@@ -12,6 +12,8 @@ GRAVITY = 9.81  # [m/s^2]
 DRAG_MEAN, DRAG_STD = 0.248, 0.012  # k [1/m]: fitted on 55 flights, 9 to 48 m/s; the spread is mostly length scale
 DRAG_RANGE = (0.21, 0.29)  # [1/m] clip of sampled k, the spread of real shuttles of one kind
 DRIFT_MEAN, DRIFT_STD = 0.6, 0.25  # s [m/s^2]: median 0.67, 10 to 90 % 0.22 to 0.83 on the same flights
+FLIP_DRAG, FLIP_TIME = (0.0, 0.8), 0.04  # extra drag just after a hit, k (1 + A exp(-t / 0.04 s)) with A in this range: the shuttle
+# turns over in about 20 ms and swings for 80 ms (Cohen et al. 2015, NJP 17 063001); A is a working range, not measured
 STEP_MAX = 0.012  # [s] longest Runge-Kutta step; at 45 m/s its error over a flight is below 1 mm
 _SPEED_FLOOR = 1e-9  # [m/s] below it the direction of flight, and so the drift, is undefined and left out
 
@@ -60,6 +62,12 @@ def _fly(p, v, k, s, dt, steps, out):
                 out[i, t, axis] = p[i, axis]
                 out[i, t, 3 + axis] = v[i, axis]
             rk4_step(p[i], v[i], k[i], s[i], dt)
+
+
+@njit(cache=True)
+def flip_factor(flip, since_hit):
+    """Factor on the drag at a time [s] after a hit, for a flip of strength A."""
+    return 1.0 + flip * np.exp(-since_hit / FLIP_TIME)
 
 
 def acceleration(velocity: Array, drag: Array | float, drift: Array | float) -> Array:

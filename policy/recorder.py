@@ -50,7 +50,7 @@ class TaskRecorder:
             self.writer.event(t, event="shot", shot=shot)
             self._phase, self._shot = INCOMING, shot
         if phase == STRUCK and self._phase == INCOMING:
-            self.writer.event(t, event="touch", shot=shot, offset_m=s.contact_offset[i].round(4).tolist())
+            self.writer.event(t, event="touch", shot=shot, frame=bool(s.framed[i]), offset_m=s.contact_offset[i].round(4).tolist())
         if phase == DOWN and self._phase != DOWN:
             x, y = s.landing[i]
             returned = bool(s.touched[i] and s.crossed[i] and is_in(x, y))

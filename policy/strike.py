@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from perception.flight import rk4_step
+from perception.flight import FLIP_DRAG, flip_factor, rk4_step
 from sim.court import net_height
 from sim.impact import RESTITUTION, racket_for
 
@@ -17,12 +17,13 @@ NET_CLEARANCE = 0.30  # [m] above the tape; our choice: forgives a shot 5 degree
 ELEVATION = 0.55  # [rad] where the search for the outgoing shot starts; our choice: 1.4 m over the tape at racket speeds of 4 to 7 m/s
 SPEED_LIMITS = (2.0, 30.0)  # [m/s] of the outgoing shuttle that the search may use
 _STEP = 0.012  # [s] flight step of the search
+_FLIP = 0.5 * (FLIP_DRAG[0] + FLIP_DRAG[1])  # the planner counts on a shuttle that turns over as the average one
 
 
 @dataclass(frozen=True)
 class Strike:
     """What the racket has to do. position, normal, velocity: (N, 3) world [m, -, m/s]; the velocity is along the normal.
-    feasible: (N,) False where no outgoing speed reaches the place over the net."""
+    feasible: (N,) False where no outgoing speed reaches the place over the net, or no racket gives it."""
 
     position: Array
     normal: Array
@@ -35,9 +36,9 @@ def _landing(p, v, k, s, out):
     """Fly to the floor; out = x, y of landing and height above the tape at the net plane (-1 if never crossed)."""
     pos, vel = p.copy(), v.copy()
     clearance = -1.0
-    for _ in range(500):
+    for step in range(500):
         x0, y0, z0 = pos[0], pos[1], pos[2]
-        rk4_step(pos, vel, k, s, _STEP)
+        rk4_step(pos, vel, k * flip_factor(_FLIP, (step + 0.5) * _STEP), s, _STEP)
         if x0 < 0.0 <= pos[0]:
             f = -x0 / (pos[0] - x0)
             clearance = z0 + f * (pos[2] - z0) - net_height(y0 + f * (pos[1] - y0))
@@ -101,5 +102,5 @@ def plan_strike(position: Array, velocity_in: Array, place: Array, drag: Array, 
     place (N, 2): where the return should land [m, world]. See `aim` for the rest.
     """
     velocity_out, _, feasible = aim(position, place, drag, drift, elevation)
-    normal, speed = racket_for(velocity_in, velocity_out, restitution)
-    return Strike(np.asarray(position, float), normal, normal * speed[:, None], feasible)
+    normal, speed, solved = racket_for(velocity_in, velocity_out, restitution)
+    return Strike(np.asarray(position, float), normal, normal * speed[:, None], feasible & solved)

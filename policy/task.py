@@ -153,7 +153,8 @@ class BadmintonTask:
     def _launch(self, ids: Array) -> None:
         if len(ids):
             c = self.current
-            self.shuttles.launch(ids, c.shuttle_position[ids], c.shuttle_velocity[ids], c.drag[ids], c.drift[ids], c.tag[ids])
+            self.shuttles.launch(ids, c.shuttle_position[ids], c.shuttle_velocity[ids], c.drag[ids], c.drift[ids], c.tag[ids],
+                                 self.rng)
 
     # -- state as the policy sees it ----------------------------------------------------------------------------------
     def robot_state(self) -> RobotState:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import njit
 
-from perception.flight import rk4_step
+from perception.flight import FLIP_DRAG, flip_factor, rk4_step
 from sim.court import HALF_WIDTH_DOUBLES, net_height
-from sim.impact import CORK_RADIUS, HEAD_LONG, HEAD_WIDE, RESTITUTION, reflect
+from sim.impact import CORK_RADIUS, FRAME, MISSED, bounce, face_at
 
 IDLE, INCOMING, STRUCK, DOWN = 0, 1, 2, 3  # phase of a shuttle
 SUBSTEPS = 4  # flight and contact steps per control step of 20 ms
+SCATTER = 0.02  # [rad] standard deviation of the direction after a hit, each way: the flip seen from outside; a guess
 NET_DROP = 0.05  # [m/s] what is left of the horizontal speed of a shuttle caught by the net
 
 Array = np.ndarray
@@ -35,7 +36,8 @@ class RacketSweep:
 class Shuttles:
     """State of N shuttles, world frame. phase (N,) is IDLE, INCOMING, STRUCK or DOWN; the rest is explained by its name.
 
-    contact_offset (N, 2): where the cork met the strings, along the long and the wide axis [m]. landing (N, 2): x, y on
+    contact_offset (N, 2): where the cork met the racket, along the long and the wide axis [m]; framed: it was the frame. flip,
+    scatter, since_hit: drag and direction transient of the next hit, and time since it (negative: none yet). landing (N, 2): x, y on
     the floor [m]. crossed: went over the tape after a strike; netted: caught by the net; tag: the caller's number of the shot.
     """
 
@@ -51,6 +53,10 @@ class Shuttles:
     contact_offset: Array = field(init=False)
     landing: Array = field(init=False)
     tag: Array = field(init=False)
+    framed: Array = field(init=False)
+    flip: Array = field(init=False)
+    scatter: Array = field(init=False)
+    since_hit: Array = field(init=False)
 
     def __post_init__(self) -> None:
         n = self.count
@@ -59,24 +65,29 @@ class Shuttles:
         self.phase = np.full(n, IDLE, np.int8)
         self.touched, self.crossed, self.netted = np.zeros(n, bool), np.zeros(n, bool), np.zeros(n, bool)
         self.contact_offset, self.landing = np.zeros((n, 2)), np.full((n, 2), np.nan)
-        self.tag = np.full(n, -1)
+        self.tag, self.framed = np.full(n, -1), np.zeros(n, bool)
+        self.flip, self.scatter, self.since_hit = np.zeros(n), np.zeros((n, 2)), np.full(n, -1.0)
 
-    def launch(self, ids: Array, position: Array, velocity: Array, drag: Array, drift: Array, tag: Array) -> None:
-        """Start new flights for shuttles ids, forgetting what the old ones did."""
+    def launch(self, ids: Array, position: Array, velocity: Array, drag: Array, drift: Array, tag: Array,
+               rng: np.random.Generator) -> None:
+        """Start new flights for shuttles ids, forgetting what the old ones did. rng: for what their next hit will be like."""
         self.position[ids], self.velocity[ids], self.drag[ids], self.drift[ids] = position, velocity, drag, drift
         self.phase[ids], self.tag[ids] = INCOMING, tag
         self.touched[ids] = self.crossed[ids] = self.netted[ids] = False
         self.contact_offset[ids], self.landing[ids] = 0.0, np.nan
+        self.framed[ids], self.since_hit[ids] = False, -1.0
+        self.flip[ids] = rng.uniform(*FLIP_DRAG, len(ids))
+        self.scatter[ids] = SCATTER * rng.standard_normal((len(ids), 2))
 
     def clear(self, ids: Array) -> None:
         """Take shuttles ids out of the air."""
         self.phase[ids] = IDLE
 
-    def step(self, before: RacketSweep, after: RacketSweep, dt: float, restitution: float = RESTITUTION) -> None:
+    def step(self, before: RacketSweep, after: RacketSweep, dt: float) -> None:
         """Advance all shuttles by one control step of dt [s] while the rackets move from before to after."""
         _advance(self.position, self.velocity, self.drag, self.drift, self.phase, self.touched, self.crossed, self.netted,
-                 self.contact_offset, self.landing, before.position, before.velocity, before.normal, before.long_axis,
-                 after.position, after.velocity, after.normal, after.long_axis, dt, restitution)
+                 self.contact_offset, self.landing, self.framed, self.flip, self.scatter, self.since_hit, before.position, before.velocity, before.normal, before.long_axis,
+                 after.position, after.velocity, after.normal, after.long_axis, dt)
 
 
 @njit(cache=True)
@@ -101,8 +112,19 @@ def _blend(a, b, u, out):
 
 
 @njit(cache=True)
-def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landing,
-             rp0, rv0, rn0, rl0, rp1, rv1, rn1, rl1, dt, restitution):
+def _turn(v, up, left):
+    """Turn a velocity by small angles [rad] up and to the left, keeping its size."""
+    flat = np.hypot(v[0], v[1])
+    speed = np.sqrt(flat * flat + v[2] * v[2])
+    if flat < 1e-9:
+        return
+    rise, course = np.arctan2(v[2], flat) + up, np.arctan2(v[1], v[0]) + left
+    v[0], v[1], v[2] = speed * np.cos(rise) * np.cos(course), speed * np.cos(rise) * np.sin(course), speed * np.sin(rise)
+
+
+@njit(cache=True)
+def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landing, framed, flip, scatter, since_hit,
+             rp0, rv0, rn0, rl0, rp1, rv1, rn1, rl1, dt):
     h = dt / SUBSTEPS
     old, hit, rpos, rvel, rn, rl, rel = (np.empty(3), np.empty(3), np.empty(3), np.empty(3), np.empty(3), np.empty(3),
                                          np.empty(3))
@@ -116,7 +138,11 @@ def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landin
         for sub in range(SUBSTEPS):
             for a in range(3):
                 old[a] = p[i, a]
-            rk4_step(p[i], v[i], k[i], s[i], h)
+            drag = k[i]
+            if since_hit[i] >= 0.0:
+                drag *= flip_factor(flip[i], since_hit[i] + 0.5 * h)
+                since_hit[i] += h
+            rk4_step(p[i], v[i], drag, s[i], h)
             if phase[i] == INCOMING:
                 _hermite(rp0[i], rv0[i], rp1[i], rv1[i], (sub + 1.0) / SUBSTEPS, dt, rpos, rvel)
                 _blend(rn0[i], rn1[i], (sub + 1.0) / SUBSTEPS, rn)
@@ -138,8 +164,12 @@ def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landin
                         along += rel[a] * rl[a]
                         square += rel[a] * rel[a]
                     wide = np.sqrt(max(square - along * along, 0.0))
-                    if (along / HEAD_LONG) ** 2 + (wide / HEAD_WIDE) ** 2 <= 1.0:
-                        reflect(v[i], rvel, rn, restitution, v[i])
+                    kind, restitution = face_at(along, wide)
+                    if kind != MISSED:
+                        framed[i] = kind == FRAME
+                        bounce(v[i], rvel, rn, restitution, v[i])
+                        _turn(v[i], scatter[i, 0], scatter[i, 1])
+                        since_hit[i] = (1 - f) * h
                         for a in range(3):
                             p[i, a] = hit[a] + (1 - f) * h * v[i, a]
                         phase[i] = STRUCK

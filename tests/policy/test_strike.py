@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from perception.flight import fly
+from perception.flight import FLIP_DRAG, flip_factor, rk4_step
 from policy.strike import NET_CLEARANCE, aim, plan_strike
 from sim.court import net_height
 from sim.impact import impact
@@ -15,12 +15,22 @@ def cases(rng, n=60):
     return position, velocity_in, place, rng.uniform(0.23, 0.27, n), rng.uniform(0, 1, n)
 
 
+def fly_with_flip(position, velocity, drag, drift, dt=0.004, steps=700):
+    """Paths (N, steps, 3) of shuttles that turn over after the hit as the average one does."""
+    p, v, out = position.copy(), velocity.copy(), []
+    for k in range(steps):
+        out.append(p.copy())
+        for i in range(len(p)):
+            rk4_step(p[i], v[i], drag[i] * flip_factor(np.mean(FLIP_DRAG), (k + 0.5) * dt), drift[i], dt)
+    return np.stack(out, axis=1)
+
+
 def test_planned_racket_sends_the_shuttle_over_the_net_to_the_place(rng):
     position, velocity_in, place, drag, drift = cases(rng)
     strike = plan_strike(position, velocity_in, place, drag, drift)
     assert strike.feasible.all()
     out = impact(velocity_in, strike.velocity, strike.normal)
-    path = fly(position, out, drag, drift, 0.005, 600)
+    path = fly_with_flip(position, out, drag, drift)
     for i in range(len(position)):
         x, y, z = path[i, :, 0], path[i, :, 1], path[i, :, 2]
         net = np.argmax(x > 0)

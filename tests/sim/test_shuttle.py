@@ -22,7 +22,9 @@ def away():
 
 def launch(position, velocity):
     s = Shuttles(1)
-    s.launch(np.array([0]), np.array([position], float), np.array([velocity], float), np.array([0.248]), np.array([0.0]), np.array([7]))
+    s.launch(np.array([0]), np.array([position], float), np.array([velocity], float), np.array([0.248]), np.array([0.0]), np.array([7]),
+             np.random.default_rng(0))
+    s.scatter[:] = 0
     return s
 
 
@@ -46,11 +48,11 @@ def test_velocity_after_contact_is_that_of_the_impact_model():
     s = launch((0.1, 0, 1.5), (-6.0, 0, -2.0))
     s.step(sweep((0, 0, 1.5), (4.0, 0, 0)), sweep((0.08, 0, 1.5), (4.0, 0, 0)), DT)
     expected = impact(np.array([[-6.0, 0, -2.0]]), np.array([[4.0, 0, 0]]), np.array([[1.0, 0, 0]]))
-    np.testing.assert_allclose(s.velocity, expected, atol=0.6)  # drag and gravity before and after, at most a step of each
+    np.testing.assert_allclose(s.velocity, expected, atol=1.2)  # drag, doubled by the flip, and gravity: at most a step of each
 
 
-@pytest.mark.parametrize(("offset", "touched"), [(0.0, True), (HEAD_LONG - 0.03, True), (HEAD_LONG + 0.03, False)])
-def test_only_the_strings_hit(offset, touched):
+@pytest.mark.parametrize(("offset", "touched"), [(0.0, True), (HEAD_LONG - 0.03, True), (HEAD_LONG + 0.005, True), (HEAD_LONG + 0.03, False)])
+def test_only_the_racket_hits(offset, touched):
     s = launch((0.1, 0, 1.5 + offset), (-8.0, 0, 0))
     s.step(sweep((0, 0, 1.5), (0, 0, 0)), sweep((0, 0, 1.5), (0, 0, 0)), DT)
     assert s.touched[0] == touched
@@ -95,3 +97,25 @@ def test_tape_is_higher_at_the_posts():
     (6.70, 0, True, True), (6.71, 0, True, False), (3, 3.05, True, True), (3, 2.8, False, False), (-1, 0, True, False)])
 def test_lines_are_in(x, y, doubles, expected):
     assert is_in(x, y, doubles=doubles) == expected
+
+
+def test_frame_hit_is_weak_and_noted():
+    mid, rim = launch((0.1, 0, 1.5), (-8.0, 0, 0)), launch((0.1, 0, 1.5 + HEAD_LONG + 0.005), (-8.0, 0, 0))
+    for s in (mid, rim):
+        s.step(sweep((0, 0, 1.5), (0, 0, 0)), sweep((0, 0, 1.5), (0, 0, 0)), DT)
+    assert rim.framed[0] and not mid.framed[0]
+    assert rim.velocity[0, 0] < 0.6 * mid.velocity[0, 0]
+
+
+def test_flip_costs_speed_only_for_a_tenth_of_a_second():
+    calm, flipped = launch((0.1, 0, 5), (-8.0, 0, 0)), launch((0.1, 0, 5), (-8.0, 0, 0))
+    calm.flip[:], flipped.flip[:] = 0.0, 0.8
+    for s in (calm, flipped):
+        s.step(sweep((0, 0, 5), (8, 0, 0)), sweep((0.16, 0, 5), (8, 0, 0)), DT)
+    losses = []
+    for _ in range(10):
+        for s in (calm, flipped):
+            s.step(away(), away(), DT)
+        losses.append(np.linalg.norm(calm.velocity) - np.linalg.norm(flipped.velocity))
+    assert losses[4] > 0.3
+    assert losses[9] <= losses[4] * 1.02  # drag then wears the gap down
