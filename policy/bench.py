@@ -11,9 +11,31 @@ from policy.task import BadmintonTask
 from sim.batch import SUBSTEPS
 from sim.robot import load_robot
 
+SCALING = (64, 256, 1024, 4096)  # robots
 
-def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0) -> dict[str, Any]:
-    """Control steps/s of the whole environment and of its physics alone, same model, same controls, alternating in one run."""
+
+def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0, scaling: tuple[int, ...] = SCALING) -> dict[str, Any]:
+    """Control steps/s of the whole environment and of its physics alone, and how both grow with the number of robots."""
+    figures = _bench_size(robots, seconds, threads)
+    figures["scaling"] = []
+    for count in scaling:
+        row = _bench_size(count, max(1.0, seconds / 4), threads)
+        figures["scaling"].append({k: row[k] for k in ("robots", "env_steps_per_s", "raw_physics_steps_per_s", "ratio", "bytes_per_robot")})
+    return figures
+
+
+def _bytes(task: BadmintonTask) -> int:
+    """Memory that grows with the number of robots: every array the task, its shuttles, swings and physics hold."""
+    arrays = {}
+    for owner in (task, task.shuttles, task.current, task.upcoming, task.physics, task.physics.batch):
+        for value in vars(owner).values():
+            if isinstance(value, np.ndarray):
+                arrays[id(value if value.base is None else value.base)] = value.nbytes
+    return sum(arrays.values()) + task.count * task.physics.batch.nstate * 8
+
+
+def _bench_size(robots: int, seconds: float, threads: int) -> dict[str, Any]:
+    """Environment and raw physics of one batch size, same model, same controls, alternating in one run."""
     robot = load_robot()
     rng = np.random.default_rng(0)
     pool = ShotPool(rng)
@@ -39,7 +61,7 @@ def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0) -> dict
         task.reset()
     env, raw = steps["env"] / spent["env"], steps["raw"] / spent["raw"]
     return {"robots": robots, "threads": task.physics.batch.nthread, "substeps": SUBSTEPS, "env_steps_per_s": env,
-            "raw_physics_steps_per_s": raw, "ratio": env / raw}
+            "raw_physics_steps_per_s": raw, "ratio": env / raw, "bytes_per_robot": _bytes(task) // robots}
 
 
 def bench_train(robots: int = 512, seconds: float = 8.0, threads: int = 0) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from policy.inference import OnnxPolicy
 from policy.rewards import HIT_RADIUS
 from policy.swings import ShotPool, SwingRange, Swings, draw_swings
 from policy.task import BadmintonTask, Step, TaskCfg
+from sim.actuators import ARM_CURRENT_LIMIT, supply_current
 from sim.robot import load_robot
 
 Array = np.ndarray
@@ -35,6 +36,7 @@ class Tally:
         self.speed: list[Array] = []
         self.place: list[Array] = []
         self.over, self.peak = np.zeros(joints), np.zeros(joints)
+        self.current: list[Array] = []
         self.over_any = self.steps = self.falls = self.blown = self.episodes = 0
 
     def add(self, task: BadmintonTask, step: Step, command: Swings, playing: Array) -> None:
@@ -45,6 +47,8 @@ class Tally:
         self.over_any += int(excess.any(axis=1).sum())
         self.peak = np.maximum(self.peak, speed.max(axis=0, initial=0.0))
         self.steps += int(playing.sum())
+        current = supply_current(task.robot, task.physics.torque, task.drive_speed, task.robot.arm_index)
+        self.current.append(current[playing & ~step.done])
         ours = playing[step.struck]
         ids = step.struck[ours]
         self.position.append(step.strike_position_error[ours])
@@ -98,7 +102,7 @@ def _figures(t: Tally, names: tuple[str, ...], swings: int, policy: OnnxPolicy, 
                              "median_velocity_error_mps": float(np.median(velocity[inside]))})
         return rows
 
-    over = t.over / t.steps
+    over, current = t.over / t.steps, np.concatenate(t.current)
     return {
         "swings": swings, "hit_rate": float(hit.sum() / swings), "hit_radius_m": HIT_RADIUS,
         "median_position_error_m": float(np.median(errors)), "p90_position_error_m": float(np.percentile(errors, 90)),
@@ -106,6 +110,8 @@ def _figures(t: Tally, names: tuple[str, ...], swings: int, policy: OnnxPolicy, 
         "median_normal_error_deg": float(np.rad2deg(np.median(angle))), "fall_rate": t.falls / t.episodes, "episodes": t.episodes,
         "over_speed_rate": t.over_any / t.steps, "over_speed_rate_by_joint": dict(zip(names, over.tolist(), strict=True)),
         "peak_speed_by_joint_radps": dict(zip(names, t.peak.round(2).tolist(), strict=True)), "blown_up": t.blown,
+        "arm_current_limit_a": ARM_CURRENT_LIMIT, "arm_over_current_rate": float((current > ARM_CURRENT_LIMIT).mean()),
+        "arm_current_p99_a": float(np.percentile(current, 99)), "arm_current_peak_a": float(current.max()),
         "by_distance_m": by(np.linalg.norm(place[:, :2], axis=1), [0.0, 0.3, 0.6, 0.9, 1.2, 2.5]),
         "by_speed_mps": by(speed, [2.0, 4.0, 6.0, float(np.ceil(cfg.span.speed[1]))]), "seed": cfg.seed,
         "training": {k: policy.training.get(k) for k in ("steps", "minutes", "commit")},

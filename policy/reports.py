@@ -43,6 +43,8 @@ def print_evaluation(console: Console, f: dict[str, Any]) -> None:
         ("racket face error", f"median {f['median_normal_error_deg']:.1f} deg"),
         ("falls", f"{f['fall_rate']:.2%} of episodes"),
         ("drive over its speed limit", f"{f['over_speed_rate']:.3%} of steps, any joint"),
+        (f"arm supply over {f['arm_current_limit_a']:.0f} A (not limited yet)",
+         f"{f['arm_over_current_rate']:.2%} of steps, 99 % {f['arm_current_p99_a']:.1f} A, peak {f['arm_current_peak_a']:.1f} A"),
         ("blown-up simulations", str(f["blown_up"])),
     ]
     console.print(_table("birdie eval", rows))

@@ -237,8 +237,14 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
     else:
         from policy.bench import bench_sim as run_bench
     figures = run_bench(robots, seconds, threads)
+    table = figures.get("scaling", [])
     for name, value in figures.items():
+        if name == "scaling":
+            continue
         print(f"{name:32s} {value:.4g}" if isinstance(value, float) else f"{name:32s} {value}")
+    for row in table:
+        print(f"{row['robots']:6d} robots {row['env_steps_per_s']:9.0f} env steps/s {row['raw_physics_steps_per_s']:9.0f} raw  "
+              f"ratio {row['ratio']:.2f}  {row['bytes_per_robot'] / 1024:.1f} KiB per robot")
     _write_json(json_path, figures)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.robot import MODELS, load_robot, set_pose
+from sim.robot import MODELS, build_spec, load_robot, set_pose
 
 
 def test_joint_ranges_are_radians(robot):
@@ -42,14 +42,83 @@ def test_stands_still_for_five_seconds_with_no_action(robot):
 
 def free_motor(robot, name):
     """The robot in the air without gravity, one motor told to run far away."""
-    spec_model = robot.model.__copy__() if hasattr(robot.model, "__copy__") else robot.model
-    spec_model.opt.gravity[:] = 0
-    d = mujoco.MjData(spec_model)
+    m = build_spec([robot]).compile()  # its own copy: the shared model keeps its gravity
+    m.opt.gravity[:] = 0
+    d = mujoco.MjData(m)
     set_pose(robot, d)
     d.qpos[2] = 5
     d.ctrl[:] = robot.drive_from_joint @ robot.default_pose
     d.ctrl[robot.joint_names.index(name)] += 100
-    return spec_model, d
+    return m, d
+
+
+def test_dropped_robot_lands_on_its_feet_and_carries_its_weight(robot):
+    d = mujoco.MjData(robot.model)
+    set_pose(robot, d)
+    d.qpos[2] += 0.05
+    d.ctrl[:] = robot.drive_from_joint @ (robot.default_pose + robot.standing_offset)
+    for _ in range(600):
+        mujoco.mj_step(robot.model, d)
+    mujoco.mj_forward(robot.model, d)
+    feet = {robot.model.geom(f).id for f in robot.feet}
+    force, up = np.zeros(6), 0.0
+    for i, contact in enumerate(d.contact):
+        assert contact.geom[0] in feet or contact.geom[1] in feet
+        mujoco.mj_contactForce(robot.model, d, i, force)
+        up += force[0]
+    assert up == pytest.approx(robot.model.body_subtreemass[0] * 9.81, rel=0.01)
+
+
+def test_arm_swinging_freely_keeps_its_energy(robot):
+    spec = build_spec([robot])
+    for actuator in list(spec.actuators):
+        spec.delete(actuator)
+    for joint in list(spec.joints):  # base and legs welded, arm without friction
+        if joint.name in ("root", *robot.joint_names[:12]):
+            spec.delete(joint)
+        else:
+            joint.damping = np.zeros_like(joint.damping)
+    spec.option.timestep = 0.0005
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_RK4
+    spec.option.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
+    m = spec.compile()
+    assert m.nv == 6
+    d = mujoco.MjData(m)
+    d.joint("SH_FLE").qpos[0], d.joint("EL_FLE").qpos[0] = 0.6, 1.5
+    mujoco.mj_forward(m, d)
+    start, seen = d.energy.sum(), 0.0
+    for _ in range(300):  # 0.15 s, before any joint reaches its stop
+        mujoco.mj_step(m, d)
+        seen = max(seen, d.energy[1])
+    assert seen > 2  # joules: it really swings
+    assert d.energy.sum() == pytest.approx(start, abs=0.002 * seen)
+
+
+def test_scripted_swing_reaches_twelve_metres_per_second_within_the_drives_limits(robot):
+    m, d = robot.model, mujoco.MjData(robot.model)
+    set_pose(robot, d)
+    target = robot.default_pose + robot.standing_offset
+    at = {name: i for i, name in enumerate(robot.joint_names)}
+    target[at["WRIST_1"]], target[at["EL_FLE"]] = -1.5, 1.0
+    d.qpos[robot.qpos_index] = target
+    peak, limiting = 0.0, ""
+    for step in range(60):
+        aim = target.copy()
+        aim[at["SH_FLE"]] = 2.1
+        aim[at["EL_FLE"]] = 0.5
+        if step > 11:
+            aim[at["WRIST_1"]] = 2.0
+        d.ctrl[:] = robot.drive_from_joint @ aim
+        mujoco.mj_step(m, d)
+        velocity = np.zeros(6)
+        mujoco.mj_objectVelocity(m, d, mujoco.mjtObj.mjOBJ_SITE, m.site(robot.racket_site).id, velocity, 0)
+        assert (np.abs(d.actuator_force) <= robot.per_joint("torque") + 1e-9).all()
+        share = np.abs(d.actuator_velocity) / robot.per_joint("speed")
+        assert share[robot.arm_index].max() < 1
+        if np.linalg.norm(velocity[3:]) > peak:
+            peak, limiting = float(np.linalg.norm(velocity[3:])), robot.joint_names[int(np.argmax(share))]
+    print(f"racket peak {peak:.1f} m/s; nearest to its speed limit: {limiting}")
+    assert peak >= 12
 
 
 def test_motor_gives_no_more_than_its_torque_at_stall(robot):

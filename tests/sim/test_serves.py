@@ -51,3 +51,20 @@ def test_scattered_shots_stay_near_measured_ones(rng):
     speed = np.linalg.norm(shots.velocity, axis=1)
     assert 9 < speed.min() and speed.max() < 52
     assert 0.2 < shots.drag.min() and shots.drag.max() < 0.32
+
+
+def test_training_shots_match_measured_ones_in_a_two_sample_test(rng):
+    from scipy.stats import ks_2samp
+
+    from perception.flight import fly
+
+    def features(shots):
+        speed = np.linalg.norm(shots.velocity, axis=1)
+        path = fly(shots.position, shots.velocity, shots.drag, shots.drift, 0.01, 300)
+        over = np.argmax(path[:, :, 0] < 0, axis=1)  # first step past the net
+        height = path[np.arange(len(speed)), over, 2]
+        return {"speed": speed, "elevation": np.arcsin(shots.velocity[:, 2] / speed), "height over the net": height}
+
+    real, drawn = features(human_shots()), features(scattered_human_shots(rng, 2000))
+    for name in real:
+        assert ks_2samp(real[name], drawn[name]).pvalue > 0.1, name
