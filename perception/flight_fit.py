@@ -123,13 +123,15 @@ def read_flights(folder: Path) -> list[Flight]:
             table = rallies[name]
             chosen = table[table[:, 0] >= int(row["first_frame"])][: int(row["samples"])]
             chosen = chosen[chosen[:, 5] < REPROJECTION_LIMIT]
-            flights.append(Flight(chosen[:, 1], chosen[:, 2:5], f"{name}/{row['first_frame']}"))
+            if len(chosen):
+                flights.append(Flight(chosen[:, 1], chosen[:, 2:5], f"{name}/{row['first_frame']}"))
     else:
         for path in sorted(folder.glob("*.csv")):
             rows = list(csv.DictReader(path.open()))
             if rows and {"t_s", "x_m", "y_m", "z_m"} <= rows[0].keys():
                 table = np.array([[float(r[c]) for c in ("t_s", "x_m", "y_m", "z_m")] for r in rows if r.get("visibility", "1") == "1"])
-                flights.append(Flight(table[:, 0], table[:, 1:], path.stem))
+                if len(table):
+                    flights.append(Flight(table[:, 0], table[:, 1:], path.stem))
     if not flights:
         raise ValueError(f"no flights in {folder}: it needs shots.csv with *_xyz.csv, or files with t_s, x_m, y_m, z_m")
     return flights

@@ -25,12 +25,13 @@ def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0, scaling
 
 
 def _bytes(task: BadmintonTask) -> int:
-    """Memory that grows with the number of robots: every array the task, its shuttles, swings and physics hold."""
+    """Memory that grows with the number of robots: arrays that the task, its shuttles, swings and physics hold between steps."""
     arrays = {}
     for owner in (task, task.shuttles, task.current, task.upcoming, task.physics, task.physics.batch):
         for value in vars(owner).values():
             if isinstance(value, np.ndarray):
-                arrays[id(value if value.base is None else value.base)] = value.nbytes
+                whole = value if not isinstance(value.base, np.ndarray) else value.base
+                arrays[id(whole)] = whole.nbytes
     return sum(arrays.values()) + task.count * task.physics.batch.nstate * 8
 
 

@@ -32,7 +32,8 @@ def save_checkpoint(folder: Path, algorithm: BatchPPO, contract: PolicyContract,
     shutil.rmtree(final, ignore_errors=True)
     draft.rename(final)
     for old in sorted(folder.glob("step_*[0-9]"))[:-KEEP]:
-        shutil.rmtree(old)
+        if old != final:
+            shutil.rmtree(old)
     return final
 
 

@@ -99,12 +99,22 @@ class PolicyContract:
             missing, extra = sorted(ours - theirs), sorted(theirs - ours)
             raise UserError(f"policy does not fit robot {robot.robot}: joint_names differ (robot lacks {missing}, has extra {extra})")
         order = np.array([robot.joint_names.index(n) for n in self.joint_names])
-        for name in ("default_pose", "action_offset", "action_scale", "kp", "kd", "torque_limit"):
+        for name in ("default_pose", "action_offset", "action_scale", "kp", "kd", "torque_limit", "mirror_sign", "joint_range"):
             mine, other = getattr(self, name), getattr(robot, name)[order]
             if not np.allclose(mine, other, atol=1e-6):
-                worst = int(np.argmax(np.abs(mine - other)))
+                worst = int(np.argmax(np.abs(mine - other).reshape(len(mine), -1).max(axis=1)))
                 raise UserError(f"policy does not fit robot {robot.robot}: {name} of joint {self.joint_names[worst]} "
-                                f"is {mine[worst]:g} in the policy and {other[worst]:g} in the robot")
+                                f"is {_show(mine[worst])} in the policy and {_show(other[worst])} in the robot")
+        for name in ("mirror_index", "arm_index"):
+            mine_n = [self.joint_names[i] for i in getattr(self, name)]
+            other_n = [robot.joint_names[i] for i in (robot.mirror_index[order] if name == "mirror_index" else robot.arm_index)]
+            if mine_n != other_n:
+                raise UserError(f"policy does not fit robot {robot.robot}: {name} is {mine_n} in the policy and {other_n} in the robot")
+        for name in ("offset", "rotation", "axis", "tip", "normal", "long_axis", "shoulder"):
+            if not np.allclose(getattr(self.chain, name), getattr(robot.chain, name), atol=1e-6):
+                raise UserError(f"policy does not fit robot {robot.robot}: {name} of the arm's chain differs")
+        if self.action_clip != robot.action_clip:
+            raise UserError(f"policy does not fit: action_clip is {self.action_clip} in the policy and {robot.action_clip} here")
         if abs(self.period - robot.period) > 1e-9:
             raise UserError(f"policy does not fit: period is {self.period} s in the policy and {robot.period} s here")
         if self.observation != robot.observation:
@@ -112,3 +122,13 @@ class PolicyContract:
                 if mine_t != other_t:
                     raise UserError(f"policy does not fit: observation term {mine_t} in the policy, {other_t} here")
             raise UserError(f"policy does not fit: {len(self.observation)} observation terms in the policy, {len(robot.observation)} here")
+
+    def check_same(self, robot: "PolicyContract") -> None:
+        """`check_fits`, and the joints in the same order: for callers that hand over whole arrays, as the simulator does."""
+        self.check_fits(robot)
+        if self.joint_names != robot.joint_names:
+            raise UserError(f"policy does not fit robot {robot.robot}: joint_names are in another order, {robot.joint_names} in the robot")
+
+
+def _show(value: Array | float) -> str:
+    return " to ".join(f"{v:g}" for v in np.atleast_1d(value))

@@ -11,6 +11,7 @@ from policy.rewards import HIT_RADIUS
 from policy.swings import ShotPool, SwingRange, Swings, draw_swings
 from policy.task import BadmintonTask, Step, TaskCfg
 from sim.actuators import ARM_CURRENT_LIMIT, supply_current
+from sim.errors import UserError
 from sim.robot import load_robot
 
 Array = np.ndarray
@@ -61,18 +62,23 @@ class Tally:
         self.episodes += int((step.done & playing).sum())
 
 
-def evaluate(policy: OnnxPolicy, cfg: EvalCfg | None = None, threads: int = 0) -> dict[str, Any]:
+def evaluate(policy: OnnxPolicy, cfg: EvalCfg | None = None, threads: int = 0, robot_name: str = "") -> dict[str, Any]:
     """Figures of a deterministic policy. Rates are shares of swings, episodes (falls) or control steps (speed).
 
     An episode is five swings; every robot plays the same number of episodes, and swings lost to a fall count as missed.
+    robot_name: name or folder of the robot, where it does not ship under the name in the policy's contract. Raises UserError
+    for sizes that make no sense, and when not one swing was reached before a fall.
     """
     cfg = cfg or EvalCfg()
-    robot = load_robot(policy.contract.robot)
+    if cfg.swings < 1 or cfg.robots < 1 or cfg.span.speed[1] <= cfg.span.speed[0]:
+        raise UserError(f"swings and robots must be at least 1 and the top speed above {cfg.span.speed[0]:g} m/s; "
+                        f"they are {cfg.swings}, {cfg.robots} and {cfg.span.speed[1]:g}")
+    robot = load_robot(robot_name or policy.contract.robot)
     rng = np.random.default_rng(cfg.seed)
     pool = ShotPool(rng)
     task = BadmintonTask(robot, cfg.robots, lambda ids: draw_swings(rng, len(ids), cfg.span, pool, robot.standing_height),
                          seed=cfg.seed, threads=threads)
-    policy.contract.check_fits(task.contract)
+    policy.contract.check_same(task.contract)
     per_episode = TaskCfg().swings
     episodes = -(-cfg.swings // (cfg.robots * per_episode))  # of each robot
     left = np.full(cfg.robots, episodes)
@@ -84,6 +90,8 @@ def evaluate(policy: OnnxPolicy, cfg: EvalCfg | None = None, threads: int = 0) -
         tally.add(task, step, command, left > 0)
         left -= step.done & (left > 0)
         observation = step.observation
+    if not any(len(p) for p in tally.position):
+        raise UserError(f"{policy.path} fell in all {tally.episodes} episodes before its first strike; there is nothing to measure")
     return _figures(tally, robot.joint_names, episodes * cfg.robots * per_episode, policy, cfg)
 
 

@@ -1,6 +1,9 @@
 """Trained weights to one ONNX file with the contract in its metadata, checked through onnxruntime before it is kept."""
 
 import json
+import logging
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ def export_policy(run: Path, out: Path) -> dict[str, Any]:
     checkpoint = newest_checkpoint(run)
     record = read_record(checkpoint)
     cfg = cfg_from_dict(record["cfg"])
-    session = build(type(cfg)(**{**vars(cfg), "robots": 2}))
+    session = build(replace(cfg, robots=2, minibatch=2 * cfg.horizon))
     load_state(checkpoint, session.algorithm)
     contract = PolicyContract.from_json(json.dumps(record["contract"]))
     actor = ActorForExport(session.algorithm.policy).eval()
@@ -40,8 +43,11 @@ def write_onnx(actor: ActorForExport, contract: PolicyContract, training: dict[s
     """Write actor and contract to out; returns the largest difference to torch over 256 observations within 6 sigma."""
     size = sum(t.size for t in contract.observation)
     example = torch.zeros(2, size)
-    program = torch.onnx.export(actor, (example,), input_names=["observation"], output_names=["action"], dynamo=True,
-                                dynamic_shapes=({0: torch.export.Dim("robots")},), verbose=False)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports that torchvision, which nothing here needs, is missing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # raised inside torch's own exporter
+        program = torch.onnx.export(actor, (example,), input_names=["observation"], output_names=["action"], dynamo=True,
+                                    dynamic_shapes=({0: torch.export.Dim("robots")},), verbose=False)
     assert program is not None  # only None when a file is written directly
     model = program.model_proto
     onnx.helper.set_model_props(model, {METADATA_CONTRACT: contract.to_json(), METADATA_TRAINING: json.dumps(training)})

@@ -1,4 +1,5 @@
-"""The task with one robot as a registered Gymnasium environment: `gymnasium.make("birdie/Badminton-v0")`."""
+"""The task with one robot as a registered Gymnasium environment: `import policy.gym_env`, then
+`gymnasium.make("birdie/Badminton-v0")`."""
 
 from typing import Any
 
@@ -39,7 +40,7 @@ class BadmintonEnv(gymnasium.Env):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         step = self._task.step(np.asarray(action)[None])
-        observation = step.terminal_observation[0] if step.truncated[0] else step.observation[0]
+        observation = step.terminal_observation[0] if step.done[0] else step.observation[0]
         info = {"racket_error_m": float(step.strike_position_error[0])} if len(step.struck) else {}
         return observation, float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
 

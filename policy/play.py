@@ -12,6 +12,7 @@ from policy.rewards import HIT_RADIUS
 from policy.swings import Swings, swings_for_shots
 from policy.task import BadmintonTask, Step, TaskCfg
 from sim.court import is_in
+from sim.errors import UserError
 from sim.robot import load_robot
 from sim.serves import human_shots, launcher_shots
 from sim.shuttle import DOWN, IDLE
@@ -22,6 +23,7 @@ REST = 80  # [control steps] between a strike and the next shot: 1.6 s, time for
 FAR = (1.1, 1.7)  # [m] from home, fore-aft and sideways, beyond which a shot is left: a little more than the training range
 ARM_REACH = 1.0  # [m] from home that needs no step
 BASE_SPEED = 0.8  # [m/s] of the base when it steps: what training asks for
+PATIENCE = 2  # times a shot is put back because the robot fell before it was served; then it is lost
 SWING_TIME = 0.4  # [s] of the swing itself, after or during the last step
 
 
@@ -50,7 +52,9 @@ class Outcome:
     netted: Array = field(init=False)
     landing: Array = field(init=False)
     error: Array = field(init=False)  # [m] racket to commanded point at the commanded time; nan: it never came to that
-    fell: Array = field(init=False)
+    fell: Array = field(init=False)  # the robot fell while it was at this shot, or from its swing
+    falls: int = 0  # in all
+    blown_up: int = 0  # simulations that had to be reset
     left: Array = field(init=False)  # no command was given: the robot had better stay where it is
 
     def __post_init__(self) -> None:
@@ -80,14 +84,18 @@ class Outcome:
 Watcher = Callable[[BadmintonTask, Step, int], None]
 
 
-def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: Watcher | None = None) -> tuple[dict[str, Any], Outcome]:
+def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: Watcher | None = None,
+         robot_name: str = "") -> tuple[dict[str, Any], Outcome]:
     """Serve every shot cfg.repeats times; returns the score card and what became of each shot.
 
     Shots out of reach are left: they count as not touched, the robot is not told of them and they are not simulated.
 
-    watch(task, step, number of the control step) is called after every control step, for recording robot 0.
+    watch(task, step, number of the control step) is called after every control step, for recording robot 0. robot_name: name
+    or folder of the robot, where it is not one that ships under the name in the policy's contract.
     """
-    robot = load_robot(policy.contract.robot)
+    if cfg.repeats < 1 or cfg.robots < 1 or min(cfg.spread) < 0:
+        raise UserError(f"repeats and robots must be at least 1, spreads not negative; they are {cfg.repeats}, {cfg.robots}, {cfg.spread}")
+    robot = load_robot(robot_name or policy.contract.robot)
     rng = np.random.default_rng(cfg.seed)
     base = human_shots() if cfg.shots == "human" else launcher_shots(rng, 37)
     shots = base.take(np.tile(np.arange(len(base)), cfg.repeats))
@@ -106,18 +114,31 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
         return given
 
     task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=threads, cfg=TaskCfg(swings=10**9))
-    policy.contract.check_fits(task.contract)
+    policy.contract.check_same(task.contract)
     observation = task.reset()
     number = 0
+    last_struck, returned_to_queue = np.full(cfg.robots, -1), np.zeros(len(served), int)
     while True:
-        command, upcoming = task.current.tag.copy(), task.upcoming.tag.copy()
+        command, upcoming, waiting = task.current.tag.copy(), task.upcoming.tag.copy(), task.wait > 0
         step = task.step(policy(observation[:, : task.actor_size]))
         observation = step.observation
         tags = command[step.struck]
         outcome.error[tags[tags >= 0]] = step.strike_position_error[tags >= 0]
-        lost = np.flatnonzero(step.done)
-        outcome.fell[command[lost][command[lost] >= 0]] = True
-        queue.extend(upcoming[lost][upcoming[lost] >= 0].tolist())
+        last_struck[step.struck] = tags
+        for i in np.flatnonzero(step.done):
+            outcome.falls += int(not step.blown[i])
+            outcome.blown_up += int(step.blown[i])
+            guilty = last_struck[i] if waiting[i] else command[i]  # while it waits, the next shot has not been served
+            if guilty >= 0:
+                outcome.fell[guilty] = True
+            for tag in (command[i] if waiting[i] else -1, upcoming[i]):
+                if tag >= 0 and returned_to_queue[tag] < PATIENCE:
+                    returned_to_queue[tag] += 1
+                    queue.append(int(tag))
+                elif tag >= 0:
+                    outcome.fell[tag] = True
+            last_struck[i] = -1
+        _refill(task, source, queue)
         _note(outcome, task)
         if watch is not None:
             watch(task, step, number)
@@ -126,6 +147,18 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
         if not busy.any() and not queue:
             break
     return score_card(outcome, cfg, len(shots) - len(served), policy), outcome
+
+
+def _refill(task: BadmintonTask, source: Callable[[Array], Swings], queue: deque[int]) -> None:
+    """Give robots without a shot their next one: their own upcoming one, or one that a fallen robot left in the queue."""
+    idle = np.flatnonzero(task.current.tag < 0)
+    own = idle[task.upcoming.tag[idle] >= 0]
+    if len(own):
+        task.give(own, task.upcoming.take(own))
+        task.upcoming.put(own, source(own))
+    free = np.flatnonzero(task.current.tag < 0)[: len(queue)]
+    if len(free):
+        task.give(free, source(free))
 
 
 def _note(outcome: Outcome, task: BadmintonTask) -> None:
@@ -150,7 +183,7 @@ def score_card(outcome: Outcome, cfg: PlayCfg, not_falling: int, policy: OnnxPol
         "source": cfg.shots, "as_hit": cfg.as_hit, "shots": len(outcome.label) + not_falling, "in_reach": int(reach.sum()),
         "touched_rate": share(outcome.touched), "returned_rate": share(outcome.returned), "over_net_rate": share(outcome.crossed),
         "touched_rate_in_reach": share(outcome.touched, reach), "returned_rate_in_reach": share(outcome.returned, reach),
-        "netted": int((outcome.touched & outcome.netted).sum()), "falls": int(outcome.fell.sum()),
+        "netted": int((outcome.touched & outcome.netted).sum()), "falls": outcome.falls, "blown_up": outcome.blown_up,
         "hit_rate": float((known < HIT_RADIUS).sum() / len(outcome.label)),
         "median_position_error_m": float(np.median(known)) if len(known) else float("nan"),
         "out_of_reach": [

@@ -82,7 +82,6 @@ class BatchPPO(PPO):
         self.rate = float(self.learning_rate) if not callable(self.learning_rate) else 5e-4
         self.last_losses: dict[str, float] = {}
         self.phase_seconds = {"policy": 0.0, "task": 0.0, "values": 0.0, "learn": 0.0}
-        self.blown_steps = 0
         self.task_step: Callable = self.env.step_arrays
         n, t = env.num_envs, self.n_steps
         size, joints = env.observation_space.shape[0], env.action_space.shape[0]  # type: ignore[index]
@@ -115,7 +114,7 @@ class BatchPPO(PPO):
             self._rew[t] = torch.from_numpy(step.reward)
             self._done[t] = torch.from_numpy(step.done)
             if step.truncated.any():
-                bootstraps.append((t, np.flatnonzero(step.truncated), step.terminal_observation))
+                bootstraps.append((t, np.flatnonzero(step.truncated), step.terminal_observation[step.truncated[step.done]]))
             last_obs = torch.from_numpy(step.observation)
             self.phase_seconds["policy"] += mid - start
             self.phase_seconds["task"] += clock() - mid

@@ -19,7 +19,7 @@ def git_commit() -> str:
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def session_facts(policy: OnnxPolicy, seed: int) -> dict[str, Any]:
+def session_facts(policy: OnnxPolicy, seed: int, robot: str = "") -> dict[str, Any]:
     """Metadata of a recording: robot, contract, training record, seed, commit."""
-    return {"robot": policy.contract.robot, "seed": seed, "commit": git_commit(), "training": policy.training,
+    return {"robot": str(Path(robot).resolve()) if robot else policy.contract.robot, "seed": seed, "commit": git_commit(), "training": policy.training,
             "contract": json.loads(policy.contract.to_json())}

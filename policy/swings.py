@@ -1,8 +1,9 @@
 """What the robots are asked to hit next: swings drawn for training and evaluation, or laid out shot by shot for play.
 
 A swing is an optional wait, then a command with a shuttle that arrives at the commanded point at the commanded time. Two
-kinds of command are mixed: planned ones come from the shot through the strike planner; drilled ones keep the shuttle
-but draw normal and speed at random, so that the policy learns to follow commands a planner never happened to give.
+kinds of command are mixed in training: planned ones have normal and speed as the strike planner gave them for the shot, at a
+place of its own near home; drilled ones draw both at random, so that the policy learns to follow commands a planner never
+happened to give. Play plans each shot at the place where it really comes down.
 """
 
 from dataclasses import dataclass, fields

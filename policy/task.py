@@ -42,7 +42,7 @@ class TaskCfg:
 @dataclass
 class Step:
     """What one step gave. observation (N, A + C): actor and critic parts, after resets; terminal_observation: rows
-    of `truncated` robots before their reset; reward, terminated, truncated, blown (N,); the strike_* arrays
+    of the robots that are done, before their reset; reward, terminated, truncated, blown (N,); the strike_* arrays
     describe the robots struck (ids) at this step."""
 
     observation: Array
@@ -141,6 +141,11 @@ class BadmintonTask:
         self.countdown[ids] = self.current.time[ids]
         self._show(ids[self.wait[ids] == 0])
 
+    def give(self, ids: Array, swings: Swings) -> None:
+        """Replace the current swings of robots ids that have nothing to hit; the new ones must start with a wait."""
+        self.current.put(ids, swings)
+        self._begin(ids)
+
     def _show(self, ids: Array) -> None:
         """The commands of robots ids become known: note their side and send off shuttles that are already due."""
         if len(ids) == 0:
@@ -188,13 +193,15 @@ class BadmintonTask:
         nxt, base = self.upcoming, s.state.position
         flying = (self.shuttles.phase[ids] == INCOMING)[:, None]
         shuttle = self.shuttles.position[ids] - self.physics.home - base
-        last = (self.swing_number[ids] == self.cfg.swings - 1)[:, None]
+        # the observation after an episode's last strike is read as that of its last swing: it is only used to bootstrap
+        number = np.minimum(self.swing_number[ids], self.cfg.swings - 1)
+        last = (number == self.cfg.swings - 1)[:, None]
         return np.concatenate([
             (nxt.position[ids] - base) * ~last, 0.2 * nxt.velocity[ids] * ~last, shuttle * flying,
             0.1 * self.shuttles.velocity[ids] * flying,
             (self.wait[ids] * self.physics.period)[:, None],
             (0.5 * (nxt.wait + nxt.time)[ids] * self.physics.period)[:, None],
-            (self.cfg.swings - 1 - self.swing_number[ids])[:, None] / self.cfg.swings,
+            (self.cfg.swings - 1 - number)[:, None] / self.cfg.swings,
         ], axis=1, dtype=np.float32)
 
     def rackets(self) -> RacketSweep:
@@ -216,7 +223,7 @@ class BadmintonTask:
         active = (self.wait == 0) & ~blown
         self.countdown -= active
         self.wait -= (self.wait > 0) & ~blown
-        previous, self.previous_action = self.previous_action, action
+        previous, self.previous_action = self.previous_action, np.where(blown[:, None], 0.0, action)
         self.sense = s = self._sense()
         self.shuttles.step(before, self.rackets(), self.physics.period)
         struck = active & (self.countdown == 0)
@@ -255,7 +262,7 @@ class BadmintonTask:
         terminal = np.zeros((0, self.observation_size), np.float32)
         done = np.flatnonzero(terminated | truncated)
         if len(done):
-            terminal = observation[truncated]
+            terminal = observation[done]
             self._restart(np.flatnonzero((terminated | truncated) & ~blown))
             observation[done] = self._observe(done)
             self._foot_before[done] = np.nan

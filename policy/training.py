@@ -15,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
+from policy.contract import PolicyContract
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
 from policy.ppo import AnnealCfg, BatchPPO
 from policy.provenance import git_commit
@@ -100,11 +101,16 @@ class Reporter(BaseCallback):
     """
 
     def __init__(self, session: Session, run: Path, minutes_before: float, checkpoint_minutes: float, progress: Progress,
-                 report_every: int) -> None:
+                 json_path: Path | None = None) -> None:
         super().__init__()
         self.session, self.run, self.minutes_before = session, run, minutes_before
         self.checkpoint_minutes, self.progress = checkpoint_minutes, progress
-        self.report_every = report_every
+        self.commit = git_commit()  # of the code that was loaded: the folder may move on during a run
+        self.report_files = [run / "reports.jsonl"]
+        if json_path is not None:
+            json_path.parent.mkdir(parents=True, exist_ok=True)
+            json_path.write_text("")
+            self.report_files.append(json_path)
         self.reports: list[dict[str, Any]] = []
         self.start = self.last_save = time.monotonic()
         self.start_steps = self.last_report = session.algorithm.num_timesteps
@@ -149,8 +155,9 @@ class Reporter(BaseCallback):
             "std_arm": float(std[~algorithm.legs].mean()), "learning_rate": algorithm.rate, **algorithm.last_losses,
         }
         self.reports.append(report)
-        with (self.run / "reports.jsonl").open("a") as file:
-            file.write(json.dumps(report) + "\n")
+        for path in self.report_files:
+            with path.open("a") as file:
+                file.write(json.dumps(report) + "\n")
         for name, value in report.items():
             if name not in ("steps", "minutes"):
                 algorithm.logger.record(f"birdie/{name}", value)
@@ -167,7 +174,7 @@ class Reporter(BaseCallback):
     def save(self) -> Path:
         """Write a checkpoint now."""
         s = self.session
-        extra = {"minutes": self.minutes, "curriculum": s.curriculum.state(), "cfg": asdict(s.cfg), "commit": git_commit()}
+        extra = {"minutes": self.minutes, "curriculum": s.curriculum.state(), "cfg": asdict(s.cfg), "commit": self.commit}
         self.last_save = time.monotonic()
         return save_checkpoint(self.run / "checkpoints", s.algorithm, s.env.task.contract, extra)
 
@@ -185,12 +192,16 @@ def resume_session(run: Path, total_steps: int | None, threads: int) -> tuple[Se
     """The session of a run folder or checkpoint, as it was; total_steps, if given, makes the run longer or shorter."""
     checkpoint = newest_checkpoint(run)
     record = read_record(checkpoint)
-    cfg = cfg_from_dict(record["cfg"])
+    try:
+        cfg = cfg_from_dict(record["cfg"])
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{checkpoint}: its settings are not those of this birdie: {error}") from error
     if total_steps:
         cfg = replace(cfg, total_steps=total_steps)
     # other random draws than the first part's, the same ones whenever this checkpoint is resumed
     session = build(replace(cfg, seed=cfg.seed + record["steps"]), threads)
     session.cfg = cfg
+    PolicyContract.from_json(json.dumps(record["contract"])).check_same(session.env.task.contract)
     load_state(checkpoint, session.algorithm)
     session.curriculum.restore(record["curriculum"])
     session.env.task.widths = session.curriculum.widths
@@ -206,6 +217,8 @@ def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int
     """
     console = console or Console()
     minutes_before = 0.0
+    if any((run / "checkpoints").glob("step_*")) and (resume is None or resume.resolve() != run.resolve()):
+        raise UserError(f"{run} already holds a run; choose another --out, or go on with --resume {run}")
     if resume is not None:
         session, record = resume_session(resume, total_steps, threads)
         minutes_before = record["minutes"]
@@ -221,15 +234,13 @@ def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int
                   f"{torch.get_num_threads()}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False, soft_wrap=True)
     columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console) as progress:
-        reporter = Reporter(session, run, minutes_before, checkpoint_minutes, progress, UPDATE_EVERY)
+        reporter = Reporter(session, run, minutes_before, checkpoint_minutes, progress, json_path)
         try:
             algorithm.learn(session.cfg.total_steps - algorithm.num_timesteps, callback=reporter, reset_num_timesteps=False)
             stopped = False
         except KeyboardInterrupt:
             stopped = True
         saved = reporter.save()
-    verb = "stopped; go on with: birdie train --resume" if stopped else "done; evaluate with: birdie export --run"
+    verb = "stopped; go on with: birdie train --resume" if stopped else "done; turn it into one file with: birdie export --run"
     console.print(f"saved {saved}\n{verb} {run}", highlight=False, soft_wrap=True)
-    if json_path is not None:
-        json_path.write_text("".join(json.dumps(r) + "\n" for r in reporter.reports))
     return reporter.reports

@@ -21,7 +21,6 @@ class StrikeLog:
         self.position: list[np.ndarray] = []
         self.velocity: list[np.ndarray] = []
         self.cosine: list[np.ndarray] = []
-        self.touched: list[np.ndarray] = []
         self.episodes = self.falls = self.blown = self.steps = 0
         self.reward = 0.0
         self.terms: dict[str, float] = {}
@@ -77,8 +76,8 @@ class BatchVecEnv(VecEnv):
         done = step.done
         if done.any():
             infos = list(infos)
-            for row, i in enumerate(np.flatnonzero(step.truncated)):
-                infos[i] = {"terminal_observation": step.terminal_observation[row], "TimeLimit.truncated": True}
+            for row, i in enumerate(np.flatnonzero(done)):
+                infos[i] = {"terminal_observation": step.terminal_observation[row], "TimeLimit.truncated": bool(step.truncated[i])}
         return step.observation, step.reward, done, infos
 
     def close(self) -> None:

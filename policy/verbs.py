@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from policy import SHIPPED
 from sim.errors import UserError
 
-SHIPPED = Path(__file__).parent / "checkpoints" / "policy.onnx"
 JsonPath = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
 
 
@@ -63,7 +63,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
 
 
 def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", as_hit: bool = False, repeats: int = 10,
-         spread_x: float = 0.6, spread_y: float = 1.0, seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0,
+         spread_x: float = 0.6, spread_y: float = 1.0, robot: str = "", seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0,
          json_path: JsonPath = None) -> None:
     """Let the policy return shots that people hit; score card, recording and video go to runs/play/<time>.
 
@@ -74,6 +74,7 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
         repeats: times each shot is served.
         spread_x: moved shots come down within this of home, fore and aft [m].
         spread_y: the same sideways [m].
+        robot: folder of your robot, if the policy is for one that does not ship.
         seed: of places and order.
         video: write rally.mp4 where headless OpenGL works.
         out: folder to write to.
@@ -92,15 +93,17 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
     from policy.provenance import session_facts
     from policy.recorder import TaskRecorder
     from policy.reports import print_play
+    from sim.robot import load_robot
 
     network = OnnxPolicy(policy)
     folder = out or Path("runs/play") / _stamp()
     cfg = PlayCfg(shots, repeats, as_hit, (spread_x, spread_y), seed=seed)
-    recorder = TaskRecorder(folder / "rollout.mcap", session_facts(network, seed))
+    load_robot(robot or network.contract.robot)  # before anything is written
+    recorder = TaskRecorder(folder / "rollout.mcap", session_facts(network, seed, robot))
     start = time.monotonic()
     try:
         with console.status("playing ..."):
-            figures, _ = run_play(network, cfg, threads, recorder)
+            figures, _ = run_play(network, cfg, threads, recorder, robot)
     finally:
         recorder.close()
     _write_json(folder / "scores.json", figures)
@@ -120,6 +123,8 @@ def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]
     from sim.replay import VideoCfg, frame_times, write_video
     from sim.robot import load_robot
 
+    if not target.parent.is_dir():
+        raise UserError(f"there is no folder {target.parent} to write {target.name} to")
     rollout = read_rollout(recording)
     cfg = VideoCfg(**settings)
     total = len(frame_times(rollout, cfg))
@@ -130,7 +135,7 @@ def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]
 
 
 def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float = 8.0,
-             threads: int = 0, json_path: JsonPath = None) -> None:
+             robot: str = "", threads: int = 0, json_path: JsonPath = None) -> None:
     """Measure a policy on drilled targets with fixed seeds: hit rate, racket errors, falls, joint speeds.
 
     Args:
@@ -140,6 +145,7 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
         seed: of targets and start states.
         spread: 1 is the box of +-0.6 m fore-aft and +-1.0 m sideways, 0.9 to 1.4 m above the base; scales its floor plan.
         speed_max: commanded racket speeds go from 2 m/s to this.
+        robot: folder of your robot, if the policy is for one that does not ship.
         threads: for physics; 0 takes all cores.
         json_path: write the figures to this file.
     """
@@ -154,7 +160,7 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     console = Console(highlight=False, soft_wrap=True)
     span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
     with console.status("evaluating ..."):
-        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads)
+        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads, robot)
     _write_json(json_path, figures)
     print_evaluation(console, figures)
 
@@ -228,7 +234,6 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
         json_path: write the figures to this file.
     """
     if what == "flight":
-        _needs_training_extra("bench flight")
         _write_json(json_path, _bench_flight(data))
         return
     if what == "train":
@@ -251,14 +256,16 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
 def _bench_flight(data: Path | None) -> dict[str, Any]:
     from rich.console import Console
 
-    from perception.flight_fit import bench_flights, plot_errors, read_flights
-
+    try:
+        from perception.flight_fit import bench_flights, plot_errors, read_flights
+    except ModuleNotFoundError as error:
+        raise UserError(f"birdie bench flight needs {error.name}: run `make setup-train`, or pip install 'birdie[train]'") from error
     if data is None:
         raise UserError("bench flight needs --data DIR: a folder with measured flights")
     try:
         flights = read_flights(data)
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(str(error)) from error
+        raise UserError(f"{data} cannot be read as measured flights: {error}") from error
     console = Console(highlight=False, soft_wrap=True)
     with console.status(f"fitting {len(flights)} flights at four horizons, with and without drift ..."):
         figures = bench_flights(flights)

@@ -24,8 +24,8 @@ def net_height(y):
     return NET_MIDDLE + (NET_POST - NET_MIDDLE) * min(abs(y) / HALF_WIDTH_DOUBLES, 1.0)
 
 
-def is_in(x: Array, y: Array, far_side: bool = True, doubles: bool = True) -> Array:
-    """Whether shuttles landing at (x, y) [m] are in on the opponent's (far) or the robot's side. Lines are in."""
-    side = np.asarray(x) if far_side else -np.asarray(x)
+def is_in(x: Array, y: Array, doubles: bool = True) -> Array:
+    """Whether shuttles landing at (x, y) [m] are in on the opponent's side. Lines are in."""
+    side = np.asarray(x)
     width = HALF_WIDTH_DOUBLES if doubles else HALF_WIDTH_SINGLES
     return (side > 0) & (side <= HALF_LENGTH) & (np.abs(y) <= width)

@@ -15,10 +15,9 @@ mujoco.Renderer(model, 16, 16).render()
 
 @dataclass(frozen=True)
 class Display:
-    """backend: egl, osmesa or None; window: a viewer window can open; note: one line saying what was chosen and why."""
+    """backend: egl, osmesa or None; note: one line saying what was chosen and why."""
 
     backend: str | None
-    window: bool
     note: str
 
 
@@ -35,6 +34,6 @@ def choose_offscreen() -> Display:
         if trial.returncode == 0:
             os.environ["MUJOCO_GL"] = backend
             os.environ.setdefault("PYOPENGL_PLATFORM", backend)
-            return Display(backend, has_window_system(), f"rendering off screen with {backend}")
+            return Display(backend, f"rendering off screen with {backend}")
     os.environ["MUJOCO_GL"] = "disable"
-    return Display(None, has_window_system(), INSTALL_HINT)
+    return Display(None, INSTALL_HINT)

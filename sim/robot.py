@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 
 from sim.errors import UserError
-from sim.kinematics import ArmChain
+from sim.kinematics import ArmChain, racket_state
 
 MODELS = Path(__file__).parent / "models"
 Array = np.ndarray
@@ -115,9 +115,7 @@ class Robot:
             pos, mat, walk = np.zeros(3), np.eye(3), body
             parent = bodies[-1] if bodies else base
             while walk != parent:  # fixed links between two joints fold into one transform
-                quat_mat = np.zeros(9)
-                mujoco.mju_quat2Mat(quat_mat, m.body_quat[walk])
-                local = quat_mat.reshape(3, 3)
+                local = _matrix(m.body_quat[walk])
                 pos, mat = m.body_pos[walk] + local @ pos, local @ mat
                 walk = m.body_parentid[walk]
             offsets.append(pos)
@@ -125,11 +123,13 @@ class Robot:
             axes.append(m.joint(name).axis.copy())
             bodies.append(body)
         site = m.site(self.racket_site)
-        site_mat = np.zeros(9)
-        mujoco.mju_quat2Mat(site_mat, site.quat)
+        tip, face, walk = site.pos.copy(), _matrix(site.quat), site.bodyid[0]
+        while walk != bodies[-1]:
+            local = _matrix(m.body_quat[walk])
+            tip, face = m.body_pos[walk] + local @ tip, local @ face
+            walk = m.body_parentid[walk]
         shoulder = bodies.index(m.body(self.shoulder_body).id)
-        return ArmChain(np.array(offsets), np.array(rotations), np.array(axes), site.pos.copy(),
-                        site_mat.reshape(3, 3)[:, 2].copy(), -site_mat.reshape(3, 3)[:, 0].copy(), shoulder)
+        return ArmChain(np.array(offsets), np.array(rotations), np.array(axes), tip, face[:, 2].copy(), -face[:, 0], shoulder)
 
     @cached_property
     def standing_offset(self) -> Array:
@@ -154,6 +154,13 @@ class Robot:
         drive_torque = np.linalg.solve(self.drive_from_joint.T, joint_torque)
         drive_offset = drive_torque / self.per_joint("kp")
         return np.linalg.solve(self.drive_from_joint, drive_offset)
+
+
+def _matrix(quaternion: Array) -> Array:
+    """Rotation matrix (3, 3) of a quaternion (w, x, y, z)."""
+    out = np.zeros(9)
+    mujoco.mju_quat2Mat(out, quaternion)
+    return out.reshape(3, 3)
 
 
 def set_pose(robot: Robot, data: mujoco.MjData, x: float = 0.0, y: float = 0.0, yaw: float = 0.0) -> None:
@@ -237,7 +244,7 @@ def load_robot(name_or_folder: str | Path = "anymal_dynaarm") -> Robot:
             feet=tuple(data["feet"]),
             standing_height=float(data["standing_height"]),
         )
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{yaml_path}: {type(error).__name__}: {error}; compare with {MODELS / 'anymal_dynaarm' / 'robot.yaml'}") from error
     _check(robot)
     return robot
@@ -245,7 +252,10 @@ def load_robot(name_or_folder: str | Path = "anymal_dynaarm") -> Robot:
 
 def _check(robot: Robot) -> None:
     """Refuse a folder whose two files disagree, naming what to mend."""
-    spec = mujoco.MjSpec.from_file(str(robot.spec_path))
+    try:
+        spec = mujoco.MjSpec.from_file(str(robot.spec_path))
+    except ValueError as error:
+        raise UserError(f"{robot.spec_path} cannot be read: {str(error).splitlines()[0]}") from error
     known = {
         "joints": {j.name for j in spec.joints},
         "tendons": {t.name for t in spec.tendons},
@@ -264,9 +274,35 @@ def _check(robot: Robot) -> None:
         missing = names - known[kind]
         if missing:
             raise UserError(f"{robot.spec_path}: no {kind} named {', '.join(sorted(missing))}, which robot.yaml asks for")
+    extra = {j.name for j in spec.joints if j.type != mujoco.mjtJoint.mjJNT_FREE} - wanted["joints"]
+    if extra:
+        raise UserError(f"{robot.spec_path}: robot.yaml does not list the joints {', '.join(sorted(extra))}")
+    try:
+        limited = [bool(robot.model.joint(n).limited[0]) if hasattr(robot.model.joint(n), "limited") else True for n in robot.joint_names]
+    except ValueError as error:
+        raise UserError(f"{robot.spec_path} does not compile: {str(error).splitlines()[0]}") from error
     for i, name in enumerate(robot.joint_names):
+        if not limited[i]:
+            raise UserError(f"{robot.spec_path}: joint {name} has no range; policies need one to stay inside")
         if robot.mirror_index[robot.mirror_index[i]] != i:
             raise UserError(f"{robot.spec_path.parent / 'robot.yaml'}: mirror of joint {name} does not point back to it")
         low, high = robot.joint_range[i]
         if not low <= robot.default_pose[i] <= high:
             raise UserError(f"robot.yaml: default {robot.default_pose[i]} of joint {name} is outside its range {low:.3f} to {high:.3f}")
+    _check_chain(robot)
+
+
+def _check_chain(robot: Robot) -> None:
+    """Our racket kinematics against MuJoCo's in a bent pose: they part where a joint is off its body's origin."""
+    m, d = robot.model, mujoco.MjData(robot.model)
+    set_pose(robot, d)
+    arm = robot.arm_index
+    d.qpos[robot.qpos_index[arm]] += 0.3 * np.cos(np.arange(len(arm)))
+    mujoco.mj_kinematics(m, d)
+    zero = np.zeros((1, 3))
+    ours = racket_state(robot.chain, d.qpos[None, :3], d.qpos[None, 3:7], zero, zero, d.qpos[robot.qpos_index[arm]][None],
+                        np.zeros((1, len(arm))))
+    off = float(np.linalg.norm(ours.position[0] - d.site(robot.racket_site).xpos))
+    if off > 1e-6:
+        raise UserError(f"{robot.spec_path}: the racket site is {off:.3f} m from where the joints put it; joints of the arm must be hinges "
+                        "at their body's origin (no pos attribute), and the base must be the first body with a free joint")

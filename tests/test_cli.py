@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.inference import SHIPPED
+from policy import SHIPPED
 
 ROOT = Path(__file__).parent.parent
 

@@ -18,7 +18,9 @@ def contract(robot):
 def permuted(contract, order):
     """The same robot reporting its joints in another order."""
     per_joint = ("default_pose", "action_offset", "action_scale", "joint_range", "kp", "kd", "torque_limit", "mirror_sign")
-    return replace(contract, joint_names=tuple(contract.joint_names[i] for i in order),
+    place = np.argsort(order)  # of each old joint in the new order
+    return replace(contract, mirror_index=place[contract.mirror_index[order]], arm_index=place[contract.arm_index],
+                   joint_names=tuple(contract.joint_names[i] for i in order),
                    **{n: getattr(contract, n)[order] for n in per_joint})
 
 
@@ -38,6 +40,22 @@ def test_gain_of_one_joint_is_compared_by_name_not_by_place(contract, rng):
     kp[robot.joint_names.index("EL_FLE")] += 1
     with pytest.raises(UserError, match=r"kp of joint EL_FLE is 100 in the policy and 101"):
         contract.check_fits(replace(robot, kp=kp))
+
+
+def test_everything_that_shapes_the_motion_is_compared(contract):
+    chain = replace(contract.chain, tip=contract.chain.tip + 0.01)
+    flipped = contract.mirror_sign.copy()
+    flipped[3] *= -1
+    for other, said in ((replace(contract, chain=chain), "tip"), (replace(contract, joint_range=contract.joint_range * 0.9), "joint_range"),
+                        (replace(contract, mirror_sign=flipped), "mirror_sign"), (replace(contract, action_clip=1.0), "action_clip"),
+                        (replace(contract, mirror_index=np.arange(18)), "mirror_index"), (replace(contract, arm_index=contract.arm_index[::-1]), "arm_index")):
+        with pytest.raises(UserError, match=said):
+            contract.check_fits(other)
+
+
+def test_whole_arrays_are_only_handed_over_in_the_same_order(contract, rng):
+    with pytest.raises(UserError, match="another order"):
+        contract.check_same(permuted(contract, rng.permutation(len(contract.joint_names))))
 
 
 def test_missing_joint_is_named(contract):

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policy import SHIPPED
 from policy.evaluation import EvalCfg, evaluate
 from policy.export import write_onnx
-from policy.inference import SHIPPED, OnnxPolicy
+from policy.inference import OnnxPolicy
 from policy.play import PlayCfg, play
 from policy.recorder import TaskRecorder
 from sim.errors import UserError

@@ -145,3 +145,21 @@ def test_stock_stable_baselines3_trains_on_the_same_vec_env(robot):
     stock = PPO("MlpPolicy", session.env, n_steps=16, batch_size=64, n_epochs=1, device="cpu")
     stock.learn(8 * 16 * 2)
     assert stock.num_timesteps == 8 * 16 * 2
+
+
+def test_folder_that_holds_a_run_is_not_trained_into_again(tmp_path):
+    train(replace(SMALL, total_steps=32 * 24), tmp_path, threads=1, console=QUIET)
+    before = newest_checkpoint(tmp_path)
+    with pytest.raises(UserError, match="already holds a run"):
+        train(SMALL, tmp_path, threads=1, console=QUIET)
+    assert newest_checkpoint(tmp_path) == before
+
+
+def test_checkpoint_of_another_robot_is_not_resumed(tmp_path):
+    train(replace(SMALL, total_steps=32 * 24), tmp_path, threads=1, console=QUIET)
+    path = newest_checkpoint(tmp_path) / "checkpoint.json"
+    record = json.loads(path.read_text())
+    record["contract"]["kd"][4] = 9.0
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="kd of joint RF_HFE"):
+        resume_session(tmp_path, 10**6, threads=1)
