@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from policy.networks import BadmintonPolicy
 from policy.vec_env import BatchVecEnv
+from sim.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,8 @@ class BatchPPO(PPO):
         spread = torch.var(returns)
         self.last_losses["explained_variance"] = float(1 - torch.var(returns - self._values.flatten()) / spread)
         if not np.isfinite(list(self.last_losses.values())).all():
-            raise FloatingPointError(f"PPO losses are not finite ({self.last_losses}); this usually means a reward or an observation "
-                                     "is: look at the last rows of the TensorBoard rewards")
+            raise UserError(f"PPO losses are not finite ({self.last_losses}); this usually means a reward or an observation "
+                            "is: look at the last rewards in TensorBoard; the last checkpoint is from before")
         for name, value in self.last_losses.items():
             self.logger.record(f"train/{name}", value)
         self.logger.record("train/learning_rate", self.rate)

@@ -85,14 +85,13 @@ class ShotPool:
         human, launcher = scattered_human_shots(rng, humans), launcher_shots(rng, count - humans)
         shots = Shots(*(np.concatenate([getattr(human, f.name), getattr(launcher, f.name)]) for f in fields(Shots)))
         met = meet(shots, rng.uniform(1.55, 2.0, count))
-        usable = np.flatnonzero(met.steps > 0)
-        met = meet(shots.take(usable), met.meeting[usable, 2])
-        place = np.stack([HOME_X + rng.uniform(-0.6, 0.6, len(usable)), rng.uniform(-1, 1, len(usable))], axis=1)
+        met = met.take(np.flatnonzero(met.steps > 0))
+        count = len(met.steps)
+        place = np.stack([HOME_X + rng.uniform(-0.6, 0.6, count), rng.uniform(-1, 1, count)], axis=1)
         met = moved_to(met, place)
-        landing = np.stack([rng.uniform(1.8, 3.0, len(usable)), rng.uniform(-1.2, 1.2, len(usable))], axis=1)
-        strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], landing, met.shots.drag, met.shots.drift,
-                             elevation=0.55)
-        keep = np.flatnonzero(strike.feasible & (met.steps > 0))
+        landing = np.stack([rng.uniform(1.8, 3.0, count), rng.uniform(-1.2, 1.2, count)], axis=1)
+        strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], landing, met.shots.drag, met.shots.drift)
+        keep = np.flatnonzero(strike.feasible)
         self.path = met.path[keep]
         self.path[:, :, :3] -= met.meeting[keep, None, :3]
         self.steps = met.steps[keep]
@@ -134,7 +133,7 @@ def swings_for_shots(shots: Shots, height: float, wait: int, place: Array | None
     """
     met = meet(shots, height)
     usable = np.flatnonzero(met.steps > 0)
-    met = meet(shots.take(usable), height)
+    met = met.take(usable)
     if place is not None:
         met = moved_to(met, place[usable] + [HOME_X, 0.0])
     n = len(usable)

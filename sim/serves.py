@@ -47,6 +47,10 @@ class Incoming:
     path: Array
     steps: Array
 
+    def take(self, ids: Array) -> "Incoming":
+        """The flights ids."""
+        return Incoming(self.shots.take(ids), self.path[ids], self.steps[ids])
+
     @property
     def meeting(self) -> Array:
         """(N, 6) position and velocity at the meeting point [m, m/s]."""
