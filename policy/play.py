@@ -72,6 +72,8 @@ class Outcome:
         """Why shot i was not touched."""
         if self.left[i]:
             return "too far" if (np.abs(self.place[i]) > FAR).any() else "too little time"
+        if self.netted[i]:
+            return "into the net"  # the shot itself: it never came over
         return "fell" if self.fell[i] else "missed"
 
     def in_reach(self) -> Array:
