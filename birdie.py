@@ -16,7 +16,7 @@ def main() -> None:
     from sim.errors import UserError
 
     table = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export,
-             "bench": verbs.bench}
+             "bench": verbs.bench, "robots": verbs.robots}
     try:
         tyro.extras.subcommand_cli_from_dict(
             table, prog="birdie", description="Train, play and measure a quadruped with an arm that plays badminton.",

@@ -253,6 +253,27 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
     _write_json(json_path, figures)
 
 
+def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -> None:
+    """List the robots that ship, or check one: sizes, reach, and whether left and right are mirror images.
+
+    Args:
+        folder: name of a robot, or a folder with robot.xml and robot.yaml; all that ship if left out.
+        json_path: write what is printed to this file.
+    """
+    from sim.robot import available_robots, load_robot
+    from sim.robot_check import describe
+
+    found = [describe(load_robot(name)) for name in ([folder] if folder else available_robots())]
+    _write_json(json_path, found)
+    for f in found:
+        print(f"{f['name']}: {f['mass_kg']:.1f} kg, stands {f['standing_height_m']:.2f} m high, {f['joints']} joints ({f['arm_joints']} in the arm), "
+              f"racket up to {f['reach_m']:.2f} m from the shoulder, {f['strike_range_m']:.2f} m ahead at strike height")
+        for line in f["problems"]:
+            print(f"  to mend: {line}")
+    if any(f["problems"] for f in found):
+        raise UserError("not fit to train yet: see the lines above")
+
+
 def _bench_flight(data: Path | None) -> dict[str, Any]:
     from rich.console import Console
 
