@@ -1,4 +1,4 @@
-"""The command line: one verb, one function. The verbs themselves are in `policy/verbs.py`."""
+"""The command line: one verb, one function. The verbs themselves are in `policy/verbs.py` and `perception/verbs.py`."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ def main() -> None:
     """Entry point of `birdie`."""
     import tyro
 
+    from perception.errors import UserError
     from policy import verbs
-    from sim.errors import UserError
 
     table = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export,
              "bench": verbs.bench, "robots": verbs.robots}

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from perception.errors import UserError
 from policy.contract import PolicyContract
 from policy.ppo import BatchPPO
-from sim.errors import UserError
 
 KEEP = 2  # newest checkpoints kept per run
 

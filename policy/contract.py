@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.errors import UserError
+from perception.errors import UserError
 from sim.kinematics import ArmChain
 
 VERSION = 1

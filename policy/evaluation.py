@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from perception.errors import UserError
 from policy.inference import OnnxPolicy
 from policy.rewards import HIT_RADIUS
 from policy.swings import ShotPool, SwingRange, Swings, draw_swings
 from policy.task import BadmintonTask, Step, TaskCfg
 from sim.actuators import ARM_CURRENT_LIMIT, supply_current
-from sim.errors import UserError
 from sim.robot import load_robot
 
 Array = np.ndarray

@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import torch
 
+from perception.errors import UserError
 from policy.checkpoint import load_state, newest_checkpoint, read_record
 from policy.contract import PolicyContract
 from policy.inference import METADATA_CONTRACT, METADATA_TRAINING, OnnxPolicy
 from policy.networks import ActorForExport
 from policy.training import build, cfg_from_dict
-from sim.errors import UserError
 
 TOLERANCE = 1e-5  # largest difference between torch and onnxruntime allowed on an action
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from perception.errors import UserError
 from policy import SHIPPED
 from policy.contract import PolicyContract
 from policy.observations import RobotState, SwingCommand, build_observation, sense
 from policy.symmetry import action_mirror, observation_mirror
-from sim.errors import UserError
 
 METADATA_CONTRACT, METADATA_TRAINING = "birdie_contract", "birdie_training"
 Array = np.ndarray

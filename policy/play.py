@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from perception.errors import UserError
 from policy.inference import OnnxPolicy
 from policy.rewards import HIT_RADIUS
 from policy.swings import Swings, swings_for_shots
 from policy.task import BadmintonTask, Step, TaskCfg
 from sim.court import is_in
-from sim.errors import UserError
 from sim.robot import load_robot
 from sim.serves import human_shots, launcher_shots
 from sim.shuttle import DOWN, IDLE

@@ -19,9 +19,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 from torch.nn import functional as F
 
+from perception.errors import UserError
 from policy.networks import BadmintonPolicy
 from policy.vec_env import BatchVecEnv
-from sim.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
+from perception.errors import UserError
 from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
 from policy.contract import PolicyContract
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
@@ -23,7 +24,6 @@ from policy.rewards import HIT_RADIUS
 from policy.swings import ShotPool, Swings, draw_swings
 from policy.task import BadmintonTask
 from policy.vec_env import BatchVecEnv
-from sim.errors import UserError
 from sim.robot import Robot, load_robot
 
 

@@ -1,30 +1,16 @@
 """What each verb of the command line does, in a few lines each. Imports are inside: OpenGL must be chosen before MuJoCo is
 imported, playing must work without torch, and `--help` should be instant."""
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
+from perception.errors import UserError
+from perception.output import JsonPath, stamp, write_json
 from policy import SHIPPED
-from sim.errors import UserError
-
-JsonPath = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
-
-
-def _stamp() -> str:
-    return time.strftime("%Y-%m-%d_%H-%M-%S")
-
-
-def _write_json(path: Path | None, figures: Any) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(path.name + ".part")
-        draft.write_text(json.dumps(figures, indent=1) + "\n")
-        draft.replace(path)
 
 
 def _needs_training_extra(verb: str) -> None:
@@ -57,7 +43,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
     from policy.training import PRESETS
     from policy.training import train as run_training
 
-    default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / _stamp()
+    default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / stamp()
     run_training(replace(PRESETS[preset], seed=seed, robot=robot), out or default, resume, total_steps, checkpoint_minutes, threads,
                  json_path)
 
@@ -96,7 +82,7 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
     from sim.robot import load_robot
 
     network = OnnxPolicy(policy)
-    folder = out or Path("runs/play") / _stamp()
+    folder = out or Path("runs/play") / stamp()
     cfg = PlayCfg(shots, repeats, as_hit, (spread_x, spread_y), seed=seed)
     load_robot(robot or network.contract.robot)  # before anything is written
     recorder = TaskRecorder(folder / "rollout.mcap", session_facts(network, seed, robot))
@@ -106,8 +92,8 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
             figures, _ = run_play(network, cfg, threads, recorder, robot)
     finally:
         recorder.close()
-    _write_json(folder / "scores.json", figures)
-    _write_json(json_path, figures)
+    write_json(folder / "scores.json", figures)
+    write_json(json_path, figures)
     print_play(console, figures, time.monotonic() - start)
     console.print(f"wrote {folder / 'rollout.mcap'} and scores.json")
     if display is not None and display.backend is None:
@@ -161,7 +147,7 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
     with console.status("evaluating ..."):
         figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads, robot)
-    _write_json(json_path, figures)
+    write_json(json_path, figures)
     print_evaluation(console, figures)
 
 
@@ -184,7 +170,7 @@ def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, spe
 
     console = Console(highlight=False, soft_wrap=True)
     facts = check_complete(recording, up_to_cut)
-    _write_json(json_path, facts)
+    write_json(json_path, facts)
     if not facts["complete"]:
         console.print(f"{recording} was cut off; showing the {facts['seconds']:.1f} s that are there")
     if video is None and has_window_system():
@@ -215,7 +201,7 @@ def export(run: Path, out: Path = Path("policy.onnx"), json_path: JsonPath = Non
     from policy.export import export_policy
 
     record = export_policy(run, out)
-    _write_json(json_path, record)
+    write_json(json_path, record)
     print(f"wrote {out}: {record['steps'] / 1e6:.2f} M steps, {record['minutes']:.1f} min, commit {record['commit']}; "
           f"largest difference to torch {record['onnx_difference']:.1e}")
 
@@ -234,7 +220,7 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
         json_path: write the figures to this file.
     """
     if what == "flight":
-        _write_json(json_path, _bench_flight(data))
+        write_json(json_path, _bench_flight(data))
         return
     if what == "train":
         _needs_training_extra("bench train")
@@ -250,7 +236,7 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
     for row in table:
         print(f"{row['robots']:6d} robots {row['env_steps_per_s']:9.0f} env steps/s {row['raw_physics_steps_per_s']:9.0f} raw  "
               f"ratio {row['ratio']:.2f}  {row['bytes_per_robot'] / 1024:.1f} KiB per robot")
-    _write_json(json_path, figures)
+    write_json(json_path, figures)
 
 
 def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -> None:
@@ -264,7 +250,7 @@ def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -
     from sim.robot_check import describe
 
     found = [describe(load_robot(name)) for name in ([folder] if folder else available_robots())]
-    _write_json(json_path, found)
+    write_json(json_path, found)
     for f in found:
         print(f"{f['name']}: {f['mass_kg']:.1f} kg, stands {f['standing_height_m']:.2f} m high, {f['joints']} joints ({f['arm_joints']} in the arm), "
               f"racket up to {f['reach_m']:.2f} m from the shoulder, {f['strike_range_m']:.2f} m ahead at strike height")
@@ -295,7 +281,7 @@ def _bench_flight(data: Path | None) -> dict[str, Any]:
     for horizon in figures["drag_only"]["median_m"]:
         row = [f"{figures[m]['median_m'][horizon] * 100:5.1f} / {figures[m]['p90_m'][horizon] * 100:5.1f}" for m in ("drag_and_drift", "drag_only")]
         console.print(f"  {horizon} s before ({figures['drag_only']['flights'][horizon]} flights)  {row[0]};  {row[1]}")
-    picture = Path("runs") / "bench" / f"flight_{_stamp()}.png"
+    picture = Path("runs") / "bench" / f"flight_{stamp()}.png"
     plot_errors(figures, picture)
     console.print(f"plot: {picture}")
     return figures

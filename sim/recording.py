@@ -18,7 +18,7 @@ from mcap.reader import NonSeekingReader
 from mcap.writer import CompressionType, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from sim.errors import UserError
+from perception.errors import UserError
 
 CHUNK_BYTES = 64 * 1024  # about one second of a rollout at 50 Hz
 Array = np.ndarray

@@ -10,7 +10,7 @@ import imageio_ffmpeg
 import mujoco
 import numpy as np
 
-from sim.errors import UserError
+from perception.errors import UserError
 from sim.recording import Rollout
 from sim.robot import Robot, build_spec
 from sim.scene import TRAIL_SECONDS, add_court, draw_shuttle, draw_strike

@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 import yaml
 
-from sim.errors import UserError
+from perception.errors import UserError
 from sim.kinematics import ArmChain, racket_state
 
 MODELS = Path(__file__).parent / "models"

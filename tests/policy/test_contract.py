@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perception.errors import UserError
 from policy.contract import PolicyContract
 from policy.task import contract_of
-from sim.errors import UserError
 
 
 @pytest.fixture(scope="module")

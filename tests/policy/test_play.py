@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from perception.errors import UserError
 from policy.play import PlayCfg, play
 from policy.task import contract_of
-from sim.errors import UserError
 
 
 class Scripted:

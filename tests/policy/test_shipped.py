@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perception.errors import UserError
 from policy import SHIPPED
 from policy.evaluation import EvalCfg, evaluate
 from policy.export import write_onnx
 from policy.inference import OnnxPolicy
 from policy.play import PlayCfg, play
 from policy.recorder import TaskRecorder
-from sim.errors import UserError
 from sim.recording import read_rollout
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from perception.errors import UserError
 from policy.checkpoint import KEEP, newest_checkpoint, read_record
 from policy.curriculum import UPDATE_EVERY, Curriculum
 from policy.training import PRESETS, build, resume_session, train
-from sim.errors import UserError
 
 SMALL = replace(PRESETS["default"], robots=32, minibatch=256, epochs=2, total_steps=32 * 24 * 20)
 QUIET = Console(quiet=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mcap.reader import make_reader
 
-from sim.errors import UserError
+from perception.errors import UserError
 from sim.recording import RolloutWriter, facing, read_rollout
 
 

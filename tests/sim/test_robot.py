@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from sim.errors import UserError
+from perception.errors import UserError
 from sim.robot import MODELS, build_spec, load_robot, set_pose
 
 
