@@ -14,6 +14,7 @@ DRAG_RANGE = (0.21, 0.29)  # [1/m] clip of sampled k, the spread of real shuttle
 DRIFT_MEAN, DRIFT_STD = 0.6, 0.25  # s [m/s^2]: median 0.67, 10 to 90 % 0.22 to 0.83 on the same flights
 FLIP_DRAG, FLIP_TIME = (0.0, 0.8), 0.04  # extra drag just after a hit, k (1 + A exp(-t / 0.04 s)) with A in this range: the shuttle
 # turns over in about 20 ms and swings for 80 ms (Cohen et al. 2015, NJP 17 063001); A is a working range, not measured
+WIND_MAX = 0.3  # [m/s] of moving air in a hall, each way; a working range, not measured
 STEP_MAX = 0.012  # [s] longest Runge-Kutta step; at 45 m/s its error over a flight is below 1 mm
 _SPEED_FLOOR = 1e-9  # [m/s] below it the direction of flight, and so the drift, is undefined and left out
 

@@ -41,6 +41,10 @@ class Curriculum:
             elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.5 * later,
         )
 
+    def randomization(self) -> float:
+        """Share of the ranges in `sim/randomize.py` that robots are drawn from: none until near targets are hit, all from spread 1."""
+        return float(np.clip((self.spread - 0.4) / 0.6, 0.0, 1.0))
+
     def update(self, steps: int, position_errors: np.ndarray, velocity_errors: np.ndarray, cosines: np.ndarray,
                fall_rate: float) -> None:
         """Move the level after `steps` environment steps in all, from the strikes since the last update."""

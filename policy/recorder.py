@@ -34,8 +34,9 @@ class TaskRecorder:
         w.joints(t, "/joint_targets", names, task.contract.joint_targets(task.previous_action[i]))
         w.odometry(t, "/odom", "base", physics.qpos[i, :3], physics.qpos[i, 3:7],
                    task.sense.racket.base_rotation[i].T @ physics.qvel[i, :3], physics.qvel[i, 3:6])
-        racket = task.sense.racket
+        racket = task.racket
         w.pose(t, "/racket/pose", racket.position[i] + physics.home, racket.normal[i])
+        w.supply(t, "/arm/supply", task.robot.voltage, float(step.arm_current[i]))
         if s.phase[i] != IDLE:
             w.odometry(t, "/shuttle/odom", "shuttle", s.position[i], _UPRIGHT, s.velocity[i], np.zeros(3))
         if task.wait[i] == 0:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy.observations import REACH, Sense
+from sim.kinematics import RacketState
 
 Array = np.ndarray
 HIT_RADIUS = 0.10  # [m] racket centre to commanded point: a hit in the ETH paper, whose racket is that far from centre to edge
@@ -28,11 +29,13 @@ class Widths:
 
 @dataclass
 class Transition:
-    """One control step of N robots after physics, before the next command. sense: the new state against the old command;
+    """One control step of N robots after physics, before the next command. sense: the new state against the old command; racket:
+    the true one, which a biased encoder or a bent mount hides from the robot;
     struck (N,): the commanded moment was now; torque, drive_speed (N, J); foot_slip (N,) sum over standing feet of
     squared speed [m^2/s^2]; speed_limit (J,), leg (J,) bool."""
 
     sense: Sense
+    racket: RacketState
     action: Array
     previous_action: Array
     struck: Array
@@ -46,17 +49,17 @@ class Transition:
     @property
     def position_error(self) -> Array:
         """(N,) racket centre to commanded point [m]."""
-        return np.linalg.norm(self.sense.error, axis=1)
+        return np.linalg.norm(self.sense.command.position - self.racket.position, axis=1)
 
     @property
     def velocity_error(self) -> Array:
         """(N,) racket velocity against the commanded one [m/s]."""
-        return np.linalg.norm(self.sense.command.velocity - self.sense.racket.velocity, axis=1)
+        return np.linalg.norm(self.sense.command.velocity - self.racket.velocity, axis=1)
 
     @property
     def normal_cosine(self) -> Array:
         """(N,) cosine between the face normal and the commanded one."""
-        return np.sum(self.sense.command.normal * self.sense.racket.normal, axis=1)
+        return np.sum(self.sense.command.normal * self.racket.normal, axis=1)
 
 
 def strike_position(t: Transition) -> Array:

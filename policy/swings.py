@@ -12,7 +12,7 @@ import numpy as np
 
 from policy.strike import plan_strike
 from sim.court import HOME_X
-from sim.serves import Shots, launcher_shots, meet, moved_to, scattered_human_shots
+from sim.serves import Shots, human_like_shots, launcher_shots, meet, moved_to
 
 Array = np.ndarray
 RETURN_PLACE = (2.2, 0.0)  # [m] world: where play sends the return; our choice, the middle of the far side's front half
@@ -82,7 +82,7 @@ class ShotPool:
 
     def __init__(self, rng: np.random.Generator, count: int = 2048, human_share: float = 0.7) -> None:
         humans = int(count * human_share)
-        human, launcher = scattered_human_shots(rng, humans), launcher_shots(rng, count - humans)
+        human, launcher = human_like_shots(rng, humans), launcher_shots(rng, count - humans)
         shots = Shots(*(np.concatenate([getattr(human, f.name), getattr(launcher, f.name)]) for f in fields(Shots)))
         met = meet(shots, rng.uniform(1.55, 2.0, count))
         met = met.take(np.flatnonzero(met.steps > 0))

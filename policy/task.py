@@ -15,6 +15,8 @@ from policy.rewards import FALL, Transition, Widths, total_reward
 from policy.swings import Swings
 from policy.symmetry import VECTOR, SignedPermutation, action_mirror, observation_mirror, target_side
 from sim.batch import BatchPhysics
+from sim.kinematics import RacketState
+from sim.randomize import RandomizeCfg, draw
 from sim.robot import Robot
 from sim.shuttle import INCOMING, RacketSweep, Shuttles
 
@@ -25,25 +27,27 @@ OBSERVATION_CLIP = 6.0  # standard deviations
 FALL_TILT = np.cos(np.deg2rad(66))  # of the base; training-recipe value
 FALL_HEIGHT = 0.3  # [m] half the standing height
 FOOT_DOWN = 0.04  # [m] centre height below which a foot of 3 cm radius counts as standing
-CRITIC_EXTRA = 15  # numbers that only the critic sees, see BadmintonTask._critic_extra
+CRITIC_EXTRA = 28  # numbers that only the critic sees, see BadmintonTask._critic_extra
 
 
 @dataclass(frozen=True)
 class TaskCfg:
-    """swings: per episode; joint_noise, arm_noise [rad], place_noise [m], yaw_noise [rad]: half widths at a reset."""
+    """swings: per episode; joint_noise, arm_noise [rad], place_noise [m], yaw_noise [rad]: half widths at a reset; randomize:
+    how robots differ, drawn anew for each episode, None for all alike."""
 
     swings: int = 5
     joint_noise: float = 0.1
     arm_noise: float = 0.4
     place_noise: float = 0.2
     yaw_noise: float = 0.1
+    randomize: RandomizeCfg | None = None
 
 
 @dataclass
 class Step:
     """What one step gave. observation (N, A + C): actor and critic parts, after resets; terminal_observation: rows
     of the robots that are done, before their reset; reward, terminated, truncated, blown (N,); the strike_* arrays
-    describe the robots struck (ids) at this step."""
+    describe the robots struck (ids) at this step, from the true racket."""
 
     observation: Array
     reward: Array
@@ -55,6 +59,7 @@ class Step:
     strike_position_error: Array
     strike_velocity_error: Array
     strike_cosine: Array
+    arm_current: Array  # (N,) drawn by the arm at the last physics step [A]
     reward_terms: dict[str, float]
 
     @property
@@ -89,11 +94,14 @@ class BadmintonTask:
         self.widths = widths or Widths()
         self.rng = np.random.default_rng(seed)
         self.physics = BatchPhysics(robot, count, threads)
+        self._trunk = robot.model.body(robot.base_body).id
+        self.randomize = cfg.randomize
+        self._push_in = np.full(count, -1)
         self.contract = contract_of(robot, self.physics.period)
         self.shuttles = Shuttles(count)
         self._mirror_obs, self._mirror_action = observation_mirror(self.contract), action_mirror(self.contract)
         self._mirror_extra = SignedPermutation(
-            np.arange(CRITIC_EXTRA), np.array(VECTOR[1] * 4 + [1] * (CRITIC_EXTRA - 12), np.float32))
+            np.arange(CRITIC_EXTRA), np.array(VECTOR[1] * 7 + [1] * (CRITIC_EXTRA - 21), np.float32))
         self.actor_size = sum(t.size for t in self.contract.observation)
         self.observation_size = self.actor_size + CRITIC_EXTRA
         joints = len(robot.joint_names)
@@ -107,6 +115,7 @@ class BadmintonTask:
         self.previous_action = np.zeros((count, joints))
         self.blown_total = 0
         self.sense: Sense
+        self.racket: RacketState  # the true faces; sense.racket is what the robot believes
         self.drive_speed = np.zeros((count, joints))
 
     # -- episode bookkeeping ------------------------------------------------------------------------------------------
@@ -114,13 +123,18 @@ class BadmintonTask:
         """Start all robots anew; returns observations (N, A + C)."""
         everyone = np.arange(self.count)
         self._restart(everyone)
-        self.sense = self._sense()
+        self._look()
         self._foot_before = np.full((self.count, len(self.robot.feet), 3), np.nan)
         return self._observe(everyone)
 
     def _restart(self, ids: Array) -> None:
         """Robots ids back on their feet near home, with fresh swings."""
         n, c = len(ids), self.cfg
+        if self.randomize is not None:
+            variation = draw(self.randomize, self.robot, self.rng, n)
+            self.physics.vary(ids, variation)
+            self.shuttles.wind[ids], self.shuttles.restitution[ids] = variation.wind, variation.restitution
+            self._push_in[ids] = np.round(self.rng.random(n) * variation.push_every / self.physics.period)
         noise = np.where(self._leg, c.joint_noise, c.arm_noise)
         q = self.robot.default_pose + self.rng.uniform(-1, 1, (n, len(noise))) * noise
         q = np.clip(q, self.robot.joint_range[:, 0], self.robot.joint_range[:, 1])
@@ -163,9 +177,14 @@ class BadmintonTask:
 
     # -- state as the policy sees it ----------------------------------------------------------------------------------
     def robot_state(self) -> RobotState:
-        """All robots, exactly."""
+        """All robots as they report themselves: exactly, but for the bias of their joint encoders."""
         p = self.physics
-        return RobotState(p.qpos[:, :3] - p.home, p.qpos[:, 3:7], p.qvel[:, :3], p.qvel[:, 3:6], p.q, p.qd)
+        return RobotState(p.qpos[:, :3] - p.home, p.qpos[:, 3:7], p.qvel[:, :3], p.qvel[:, 3:6], p.encoder, p.qd)
+
+    def _look(self) -> None:
+        """Derive what the new state means, once per step."""
+        self.sense = self._sense()
+        self.racket = self.sense.racket if self.randomize is None else self.physics.racket()
 
     def command(self) -> SwingCommand:
         """The current commands."""
@@ -189,8 +208,9 @@ class BadmintonTask:
         return np.concatenate([actor, extra], axis=1)
 
     def _critic_extra(self, ids: Array, s: Sense) -> Array:
-        """(n, CRITIC_EXTRA): the next swing and the true shuttle, court axes, relative to the base. Vectors first."""
-        nxt, base = self.upcoming, s.state.position
+        """(n, CRITIC_EXTRA): the next swing, the true shuttle and what this robot is like; court axes, relative to the base,
+        vectors first, so that they turn over in the mirror."""
+        nxt, base, v, trunk = self.upcoming, s.state.position, self.physics.variation, self._trunk
         flying = (self.shuttles.phase[ids] == INCOMING)[:, None]
         shuttle = self.shuttles.position[ids] - self.physics.home - base
         # the observation after an episode's last strike is read as that of its last swing: it is only used to bootstrap
@@ -198,15 +218,18 @@ class BadmintonTask:
         last = (number == self.cfg.swings - 1)[:, None]
         return np.concatenate([
             (nxt.position[ids] - base) * ~last, 0.2 * nxt.velocity[ids] * ~last, shuttle * flying,
-            0.1 * self.shuttles.velocity[ids] * flying,
+            0.1 * self.shuttles.velocity[ids] * flying, 20 * v.trunk_com[ids], 20 * (self.racket.position[ids] - s.racket.position),
+            self.shuttles.wind[ids],
             (self.wait[ids] * self.physics.period)[:, None],
             (0.5 * (nxt.wait + nxt.time)[ids] * self.physics.period)[:, None],
             (self.cfg.swings - 1 - number)[:, None] / self.cfg.swings,
+            np.stack([v.ground_friction[ids] - 1, 5 * (v.link_mass[ids, trunk] - 1), 5 * (v.strength[ids].mean(axis=1) - 1),
+                      50 * v.delay[ids]], axis=1),
         ], axis=1, dtype=np.float32)
 
     def rackets(self) -> RacketSweep:
         """The faces now, world frame."""
-        r = self.sense.racket
+        r = self.racket
         return RacketSweep(r.position + self.physics.home, r.velocity, r.normal, r.long_axis)
 
     # -- one control step ---------------------------------------------------------------------------------------------
@@ -215,6 +238,8 @@ class BadmintonTask:
         n = self.count
         action = self._mirror_action.where(np.clip(np.nan_to_num(action), -ACTION_CLIP, ACTION_CLIP), self.side)
         before = self.rackets()
+        if self.randomize is not None:
+            self._push()
         blown = self.physics.step(self.contract.joint_targets(action))
         if blown.any():
             # put back on its feet before anything reads it; it ends its episode below and is counted
@@ -224,17 +249,19 @@ class BadmintonTask:
         self.countdown -= active
         self.wait -= (self.wait > 0) & ~blown
         previous, self.previous_action = self.previous_action, np.where(blown[:, None], 0.0, action)
-        self.sense = s = self._sense()
+        self._look()
+        s = self.sense
         self.shuttles.step(before, self.rackets(), self.physics.period)
         struck = active & (self.countdown == 0)
 
         self.drive_speed = self.physics.drive_speed()
+        current = self.physics.supply
         foot = self.physics.foot
         down = (foot[:, :, 2] < FOOT_DOWN) & (self._foot_before[:, :, 2] < FOOT_DOWN)
         slide = np.sum((foot - self._foot_before)[:, :, :2] ** 2, axis=2) / self.physics.period**2
         slip = np.sum(np.where(down, np.minimum(slide, 1.0), 0.0), axis=1)
         self._foot_before = foot
-        transition = Transition(s, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
+        transition = Transition(s, self.racket, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
                                 self._leg, self.widths)
         reward, terms = total_reward(transition)
         fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < FALL_HEIGHT)
@@ -266,8 +293,16 @@ class BadmintonTask:
             self._restart(np.flatnonzero((terminated | truncated) & ~blown))
             observation[done] = self._observe(done)
             self._foot_before[done] = np.nan
-            self.sense = self._sense()
-        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, blown, ids, *strike, terms)
+            self._look()
+        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, blown, ids, *strike, current, terms)
+
+    def _push(self) -> None:
+        """Shove the bases of robots whose time has come."""
+        self._push_in -= 1
+        due = np.flatnonzero(self._push_in == 0)
+        v = self.physics.variation
+        self.physics.qvel[due, :2] += self.rng.uniform(-1, 1, (len(due), 2)) * v.push_limit[due, None]
+        self._push_in[due] = np.maximum(np.round(v.push_every[due] / self.physics.period), 1)
 
 
 def _yaw(quaternion: Array) -> Array:

@@ -24,6 +24,7 @@ from policy.rewards import HIT_RADIUS
 from policy.swings import ShotPool, Swings, draw_swings
 from policy.task import BadmintonTask
 from policy.vec_env import BatchVecEnv
+from sim.randomize import RandomizeCfg
 from sim.robot import Robot, load_robot
 
 
@@ -44,6 +45,7 @@ class TrainCfg:
     std_leg: float = 0.35
     seed: int = 1
     robot: str = "anymal_dynaarm"
+    randomize: RandomizeCfg | None = field(default_factory=RandomizeCfg)
     curriculum: CurriculumCfg = field(default_factory=CurriculumCfg)
     anneal: AnnealCfg = field(default_factory=AnnealCfg)
 
@@ -64,6 +66,11 @@ class Session:
     env: BatchVecEnv
     algorithm: BatchPPO
     curriculum: Curriculum
+
+    def set_level(self) -> None:
+        """Let robots differ as much as the curriculum's present level says, from their next episode on."""
+        cfg, task = self.cfg.randomize, self.env.task
+        task.randomize = cfg and cfg.scaled(self.curriculum.randomization(), self.robot.command_delay)
 
 
 def make_swing_source(rng: np.random.Generator, curriculum: Curriculum, robot: Robot) -> Callable[[np.ndarray], Swings]:
@@ -91,7 +98,9 @@ def build(cfg: TrainCfg, threads: int = 0) -> Session:
         policy_kwargs={"actor_size": task.actor_size, "std_init": np.where(legs, cfg.std_leg, cfg.std_arm),
                        "clip": task.contract.observation_clip},
     )
-    return Session(cfg, robot, env, algorithm, curriculum)
+    session = Session(cfg, robot, env, algorithm, curriculum)
+    session.set_level()
+    return session
 
 
 class Reporter(BaseCallback):
@@ -134,6 +143,7 @@ class Reporter(BaseCallback):
             if len(position) >= 100:
                 self._report(position, velocity, cosine)
                 curriculum.update(algorithm.num_timesteps, position, velocity, cosine, log.falls / max(log.episodes, 1))
+                s.set_level()
                 log.clear()
         if time.monotonic() - self.last_save > 60 * self.checkpoint_minutes:
             self.save()
@@ -183,6 +193,8 @@ def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
     """Inverse of dataclasses.asdict for TrainCfg."""
     data = dict(data)
     data["curriculum"] = CurriculumCfg(**data["curriculum"])
+    if data.setdefault("randomize", None) is not None:  # runs before there was any have no such key
+        data["randomize"] = RandomizeCfg(**{k: (v[0], v[1]) for k, v in data["randomize"].items()})
     anneal: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["anneal"].items()}
     data["anneal"] = AnnealCfg(**anneal)
     return TrainCfg(**data)
@@ -205,6 +217,7 @@ def resume_session(run: Path, total_steps: int | None, threads: int) -> tuple[Se
     load_state(checkpoint, session.algorithm)
     session.curriculum.restore(record["curriculum"])
     session.env.task.widths = session.curriculum.widths
+    session.set_level()
     return session, record
 
 

@@ -22,7 +22,7 @@ def _needs_training_extra(verb: str) -> None:
 
 
 def train(preset: Literal["default", "quick"] = "default", out: Path | None = None, resume: Path | None = None,
-          total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", threads: int = 0,
+          total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", randomize: bool = True, threads: int = 0,
           checkpoint_minutes: float = 3.0, json_path: JsonPath = None) -> None:
     """Train a policy from scratch with PPO, or go on with a run.
 
@@ -35,6 +35,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
         total_steps: length of the whole run in environment steps, instead of the preset's.
         seed: of everything random.
         robot: a robot of sim/models, or a folder with robot.xml and robot.yaml.
+        randomize: let robots, rackets, motors and delays differ from episode to episode (sim/randomize.py).
         threads: for physics and learning; 0 takes all cores.
         checkpoint_minutes: between two checkpoints.
         json_path: write one JSON line per report to this file.
@@ -44,7 +45,8 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
     from policy.training import train as run_training
 
     default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / stamp()
-    run_training(replace(PRESETS[preset], seed=seed, robot=robot), out or default, resume, total_steps, checkpoint_minutes, threads,
+    cfg = replace(PRESETS[preset], seed=seed, robot=robot)
+    run_training(cfg if randomize else replace(cfg, randomize=None), out or default, resume, total_steps, checkpoint_minutes, threads,
                  json_path)
 
 
@@ -121,7 +123,7 @@ def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]
 
 
 def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float = 8.0,
-             robot: str = "", threads: int = 0, json_path: JsonPath = None) -> None:
+             randomize: bool = False, robot: str = "", threads: int = 0, json_path: JsonPath = None) -> None:
     """Measure a policy on drilled targets with fixed seeds: hit rate, racket errors, falls, joint speeds.
 
     Args:
@@ -131,6 +133,7 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
         seed: of targets and start states.
         spread: 1 is the box of +-0.6 m fore-aft and +-1.0 m sideways, 0.9 to 1.4 m above the base; scales its floor plan.
         speed_max: commanded racket speeds go from 2 m/s to this.
+        randomize: let robots, rackets, motors and delays differ from episode to episode (sim/randomize.py).
         robot: folder of your robot, if the policy is for one that does not ship.
         threads: for physics; 0 takes all cores.
         json_path: write the figures to this file.
@@ -142,11 +145,12 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     from policy.inference import OnnxPolicy
     from policy.reports import print_evaluation
     from policy.swings import SwingRange
+    from sim.randomize import RandomizeCfg
 
     console = Console(highlight=False, soft_wrap=True)
     span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
     with console.status("evaluating ..."):
-        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span), threads, robot)
+        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span, RandomizeCfg() if randomize else None), threads, robot)
     write_json(json_path, figures)
     print_evaluation(console, figures)
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from sim.robot import Robot
+from sim.robot import STRIBECK, Robot
 
-ARM_CURRENT_LIMIT = 8.0  # [A] fuse of the arm's 48 V supply, Ma et al. 2025
 Array = np.ndarray
 
 
@@ -23,6 +22,9 @@ def supply_current(robot: Robot, torque: Array, drive_speed: Array, joints: Arra
     """Current (N,) [A] that the drives `joints` draw together: sum((tau / Km)^2) / V + sum(tau omega) / V.
 
     torque, drive_speed (N, J) of the drives [N m, rad/s]. Ma et al. 2025, eq. 3-4; braking drives feed back into the others.
+    The torque that reaches the joint lacks what the drive's own friction took; tau is the motor's.
     """
-    loss = (torque / motor_constant(robot)) ** 2
-    return np.sum((loss + torque * drive_speed)[:, joints], axis=1) / robot.voltage
+    speed = drive_speed[:, joints]
+    motor = torque[:, joints] + robot.per_joint("friction")[joints] * np.tanh(speed / STRIBECK)
+    loss = (motor / motor_constant(robot)[joints]) ** 2
+    return np.sum(loss + motor * speed, axis=1) / robot.voltage

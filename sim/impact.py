@@ -12,7 +12,7 @@ training should not rely on any of them.
 import numpy as np
 from numba import njit
 
-RESTITUTION = 0.75  # normal, mid-face; a working value of 0.75 +- 0.1, unconfirmed
+RESTITUTION, RESTITUTION_SPREAD = 0.75, 0.1  # normal, mid-face; working values, unconfirmed
 EDGE_LOSS = 0.3  # share of it lost at the rim of the strings, growing with the square of the distance; guess
 FRAME_RESTITUTION = 0.35  # guess
 FRICTION = 0.3  # of cork on strings; guess

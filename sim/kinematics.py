@@ -113,10 +113,11 @@ def _racket(pos, quat, linvel_w, angvel_b, q, qd, offset, rotation, axis, tip, n
             _apply(turned, axis[j], axes[j])
             _axis_angle(axis[j], q[i, j], joint_rot)
             _mul(turned, joint_rot, frame)
-        _apply(frame, tip, tmp)
+        own = i if tip.shape[0] > 1 else 0
+        _apply(frame, tip[own], tmp)
         position[i, 0], position[i, 1], position[i, 2] = px + tmp[0], py + tmp[1], pz + tmp[2]
-        _apply(frame, normal_l, normal[i])
-        _apply(frame, long_l, long_axis[i])
+        _apply(frame, normal_l[own], normal[i])
+        _apply(frame, long_l[own], long_axis[i])
         shoulder[i] = origins[shoulder_index]
         _apply(base_rotation[i], angvel_b[i], angvel_w)
         for k in range(3):
@@ -137,17 +138,20 @@ def _racket(pos, quat, linvel_w, angvel_b, q, qd, offset, rotation, axis, tip, n
 
 
 def racket_state(chain: ArmChain, position: Array, quaternion: Array, velocity_w: Array, angular_velocity_b: Array,
-                 q_arm: Array, qd_arm: Array) -> RacketState:
+                 q_arm: Array, qd_arm: Array, tip: Array | None = None, normal: Array | None = None,
+                 long_axis: Array | None = None) -> RacketState:
     """Racket of N robots.
 
     position (N, 3) base in the world [m]; quaternion (N, 4) base to world, (w, x, y, z); velocity_w (N, 3) of the base
-    origin [m/s]; angular_velocity_b (N, 3) in the base frame [rad/s]; q_arm, qd_arm (N, J) [rad, rad/s].
+    origin [m/s]; angular_velocity_b (N, 3) in the base frame [rad/s]; q_arm, qd_arm (N, J) [rad, rad/s]. tip, normal, long_axis
+    (N, 3): where each robot's own racket sits in its last joint's frame, where that is not as in the chain.
     """
     n, joints = q_arm.shape
     vectors = np.empty((5, n, 3))
     out = RacketState(vectors[0], vectors[1], vectors[2], vectors[3], vectors[4], np.empty((n, 3, joints)), np.empty((n, 3, 3)))
     _racket(position, quaternion, velocity_w, angular_velocity_b, q_arm, qd_arm, chain.offset, chain.rotation,
-            chain.axis, chain.tip, chain.normal, chain.long_axis, chain.shoulder, out.position, out.velocity, out.normal,
+            chain.axis, np.atleast_2d(chain.tip if tip is None else tip), np.atleast_2d(chain.normal if normal is None else normal),
+            np.atleast_2d(chain.long_axis if long_axis is None else long_axis), chain.shoulder, out.position, out.velocity, out.normal,
             out.long_axis, out.shoulder, out.jacobian, out.base_rotation)
     return out
 

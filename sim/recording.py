@@ -29,6 +29,7 @@ _Odometry = _TYPES.types["nav_msgs/msg/Odometry"]
 _PoseStamped = _TYPES.types["geometry_msgs/msg/PoseStamped"]
 _TwistStamped = _TYPES.types["geometry_msgs/msg/TwistStamped"]
 _String = _TYPES.types["std_msgs/msg/String"]
+_BatteryState = _TYPES.types["sensor_msgs/msg/BatteryState"]
 _Header = _TYPES.types["std_msgs/msg/Header"]
 _Time = _TYPES.types["builtin_interfaces/msg/Time"]
 _Point = _TYPES.types["geometry_msgs/msg/Point"]
@@ -124,6 +125,12 @@ class RolloutWriter:
         """A velocity (3,) [m/s] in the court frame."""
         twist = _Twist(_Vector3(*map(float, v)), _Vector3(0.0, 0.0, 0.0))
         self._write(t, topic, "geometry_msgs/msg/TwistStamped", _TwistStamped(_header(t, "court"), twist))
+
+    def supply(self, t: float, topic: str, voltage: float, current: float) -> None:
+        """What a supply delivers [V, A]; the message counts a current that is drawn as negative."""
+        unknown, none = float("nan"), np.zeros(0, np.float32)
+        self._write(t, topic, "sensor_msgs/msg/BatteryState", _BatteryState(
+            _header(t, ""), voltage, unknown, -current, unknown, unknown, unknown, unknown, 0, 0, 0, True, none, none, "", ""))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from numba import njit
 
 from perception.flight import FLIP_DRAG, flip_factor, rk4_step
 from sim.court import HALF_WIDTH_DOUBLES, net_height
-from sim.impact import CORK_RADIUS, FRAME, MISSED, bounce, face_at
+from sim.impact import CORK_RADIUS, FRAME, MISSED, RESTITUTION, bounce, face_at
 
 IDLE, INCOMING, STRUCK, DOWN = 0, 1, 2, 3  # phase of a shuttle
 SUBSTEPS = 4  # flight and contact steps per control step of 20 ms
@@ -38,7 +38,7 @@ class Shuttles:
 
     contact_offset (N, 2): where the cork met the racket, along the long and the wide axis [m]; framed: it was the frame. flip,
     scatter, since_hit: drag and direction transient of the next hit, and time since it (negative: none yet). landing (N, 2): x, y on
-    the floor [m]. crossed: went over the tape after a strike; netted: caught by the net; tag: the caller's number of the shot.
+    the floor [m]. wind (N, 3) [m/s] of the air it flies in; restitution (N,) of the racket that meets it. crossed: went over the tape after a strike; netted: caught by the net; tag: the caller's number of the shot.
     """
 
     count: int
@@ -57,6 +57,8 @@ class Shuttles:
     flip: Array = field(init=False)
     scatter: Array = field(init=False)
     since_hit: Array = field(init=False)
+    wind: Array = field(init=False)
+    restitution: Array = field(init=False)
 
     def __post_init__(self) -> None:
         n = self.count
@@ -67,6 +69,7 @@ class Shuttles:
         self.contact_offset, self.landing = np.zeros((n, 2)), np.full((n, 2), np.nan)
         self.tag, self.framed = np.full(n, -1), np.zeros(n, bool)
         self.flip, self.scatter, self.since_hit = np.zeros(n), np.zeros((n, 2)), np.full(n, -1.0)
+        self.wind, self.restitution = np.zeros((n, 3)), np.full(n, RESTITUTION)
 
     def launch(self, ids: Array, position: Array, velocity: Array, drag: Array, drift: Array, tag: Array,
                rng: np.random.Generator) -> None:
@@ -86,7 +89,8 @@ class Shuttles:
     def step(self, before: RacketSweep, after: RacketSweep, dt: float) -> None:
         """Advance all shuttles by one control step of dt [s] while the rackets move from before to after."""
         _advance(self.position, self.velocity, self.drag, self.drift, self.phase, self.touched, self.crossed, self.netted,
-                 self.contact_offset, self.landing, self.framed, self.flip, self.scatter, self.since_hit, before.position, before.velocity, before.normal, before.long_axis,
+                 self.contact_offset, self.landing, self.framed, self.flip, self.scatter, self.since_hit, self.wind,
+                 self.restitution, before.position, before.velocity, before.normal, before.long_axis,
                  after.position, after.velocity, after.normal, after.long_axis, dt)
 
 
@@ -124,7 +128,7 @@ def _turn(v, up, left):
 
 @njit(cache=True)
 def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landing, framed, flip, scatter, since_hit,
-             rp0, rv0, rn0, rl0, rp1, rv1, rn1, rl1, dt):
+             wind, racket_restitution, rp0, rv0, rn0, rl0, rp1, rv1, rn1, rl1, dt):
     h = dt / SUBSTEPS
     old, hit, rpos, rvel, rn, rl, rel = (np.empty(3), np.empty(3), np.empty(3), np.empty(3), np.empty(3), np.empty(3),
                                          np.empty(3))
@@ -142,7 +146,12 @@ def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landin
             if since_hit[i] >= 0.0:
                 drag *= flip_factor(flip[i], since_hit[i] + 0.5 * h)
                 since_hit[i] += h
+            for a in range(3):  # the model knows still air: fly in the air's frame and drift with it
+                v[i, a] -= wind[i, a]
             rk4_step(p[i], v[i], drag, s[i], h)
+            for a in range(3):
+                v[i, a] += wind[i, a]
+                p[i, a] += wind[i, a] * h
             if phase[i] == INCOMING:
                 _hermite(rp0[i], rv0[i], rp1[i], rv1[i], (sub + 1.0) / SUBSTEPS, dt, rpos, rvel)
                 _blend(rn0[i], rn1[i], (sub + 1.0) / SUBSTEPS, rn)
@@ -167,7 +176,7 @@ def _advance(p, v, k, s, phase, touched, crossed, netted, contact_offset, landin
                     kind, restitution = face_at(along, wide)
                     if kind != MISSED:
                         framed[i] = kind == FRAME
-                        bounce(v[i], rvel, rn, restitution, v[i])
+                        bounce(v[i], rvel, rn, restitution * racket_restitution[i] / RESTITUTION, v[i])
                         _turn(v[i], scatter[i, 0], scatter[i, 1])
                         since_hit[i] = (1 - f) * h
                         for a in range(3):

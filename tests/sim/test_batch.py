@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from sim.batch import SUBSTEPS, BatchPhysics
+from sim.robot import set_pose
 
 
 def drive(robot, count, threads, actions):
@@ -24,8 +25,7 @@ def test_batch_is_bit_identical_to_a_loop_of_single_simulations(robot, rng, thre
     physics = drive(robot, count, threads, actions)
     for i in range(count):
         d = mujoco.MjData(robot.model)
-        d.qpos[:7] = -4, 0, robot.standing_height, 1, 0, 0, 0
-        d.qpos[robot.qpos_index] = robot.default_pose
+        set_pose(robot, d, x=-4)
         for action in actions[:, i]:
             d.ctrl[:] = (action[None] @ robot.drive_from_joint.T)[0]
             for _ in range(SUBSTEPS):

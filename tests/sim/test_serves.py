@@ -1,10 +1,14 @@
 """Measured and drawn shots."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import ks_2samp
 
+from perception.flight import fly
 from sim.court import HOME_X
-from sim.serves import GRID, human_shots, launcher_shots, meet, moved_to, scattered_human_shots
+from sim.serves import GRID, height_over_net, human_like_shots, human_shots, launcher_shots, meet, moved_to
 
 
 def test_measured_shots_come_from_the_far_side_towards_the_robot():
@@ -46,25 +50,44 @@ def test_launcher_reproduces_the_papers_crossing_at_1_8_m():
     assert (met.meeting[good, 0] - HOME_X).mean() == pytest.approx(0.18, abs=0.2)
 
 
-def test_scattered_shots_stay_near_measured_ones(rng):
-    shots = scattered_human_shots(rng, 500)
+def features(shots):
     speed = np.linalg.norm(shots.velocity, axis=1)
-    assert 9 < speed.min() and speed.max() < 52
-    assert 0.2 < shots.drag.min() and shots.drag.max() < 0.32
+    return {"speed": speed, "elevation": np.arcsin(shots.velocity[:, 2] / speed), "height over the net": height_over_net(shots)}
 
 
-def test_training_shots_match_measured_ones_in_a_two_sample_test(rng):
-    from scipy.stats import ks_2samp
-
-    from perception.flight import fly
-
-    def features(shots):
-        speed = np.linalg.norm(shots.velocity, axis=1)
-        path = fly(shots.position, shots.velocity, shots.drag, shots.drift, 0.01, 300)
-        over = np.argmax(path[:, :, 0] < 0, axis=1)  # first step past the net
-        height = path[np.arange(len(speed)), over, 2]
-        return {"speed": speed, "elevation": np.arcsin(shots.velocity[:, 2] / speed), "height over the net": height}
-
-    real, drawn = features(human_shots()), features(scattered_human_shots(rng, 2000))
+def test_generated_shots_match_measured_ones_in_a_two_sample_test():
+    real, drawn = features(human_shots()), features(human_like_shots(np.random.default_rng(5), 4000))
     for name in real:
         assert ks_2samp(real[name], drawn[name]).pvalue > 0.1, name
+
+
+def test_the_two_sample_test_can_tell_another_player():
+    shots = human_like_shots(np.random.default_rng(5), 4000)
+    faster = replace(shots, velocity=1.3 * shots.velocity)
+    assert ks_2samp(features(human_shots())["speed"], features(faster)["speed"]).pvalue < 0.01
+
+
+def test_a_generator_fitted_to_half_the_shots_matches_the_other_half():
+    shots, p_values = human_shots(), []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(shots))
+        held_out = features(shots.take(order[18:]))
+        drawn = features(human_like_shots(rng, 18, source=shots.take(order[:18])))  # no more than it was fitted to knows
+        p_values.append([ks_2samp(held_out[name], drawn[name]).pvalue for name in held_out])
+    assert (np.median(p_values, axis=0) > 0.25).all()  # 0.5 for one and the same player
+
+
+def test_generated_shots_pass_the_net_and_are_not_the_measured_ones_again(rng):
+    shots = human_like_shots(rng, 1000)
+    assert (height_over_net(shots) > 1.55).all()
+    assert len(np.unique(shots.velocity[:, 0].round(6))) == 1000
+    again = human_like_shots(np.random.default_rng(3), 10), human_like_shots(np.random.default_rng(3), 10)
+    np.testing.assert_array_equal(again[0].velocity, again[1].velocity)
+
+
+def test_height_over_the_net_agrees_with_a_fine_flight():
+    shots = human_shots()
+    path = fly(shots.position, shots.velocity, shots.drag, shots.drift, 0.001, 2400)
+    past = np.argmax(path[:, :, 0] < 0, axis=1)
+    np.testing.assert_allclose(height_over_net(shots), path[np.arange(37), past, 2], atol=0.02)
