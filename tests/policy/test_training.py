@@ -60,17 +60,15 @@ def test_resumed_run_has_the_same_weights_curriculum_rate_and_schedule(tmp_path)
     assert session.algorithm.policy.optimizer.state_dict()["state"][0]["step"] == stored["optimizer"]["state"][0]["step"]
 
 
-def test_losses_go_on_where_they_were_after_a_resume(tmp_path):
+def test_the_critic_knows_after_a_resume_what_it_knew(tmp_path):
     train(SMALL, tmp_path, threads=1, console=QUIET)
     session, _ = resume_session(tmp_path, SMALL.total_steps * 2, threads=1)
     algorithm = session.algorithm
     _, callback = algorithm._setup_learn(SMALL.total_steps, reset_num_timesteps=False)
     algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
     algorithm.train()
-    fresh, losses = run_iterations(SMALL, 20, threads=1)
-    del fresh
-    # a critic that had been forgotten would start at the first iteration's loss again
-    assert algorithm.last_losses["value_loss"] < 0.5 * losses[0][1]
+    fresh, _ = run_iterations(SMALL, 1, threads=1)
+    assert fresh.algorithm.last_losses["explained_variance"] < 0.2 < 0.6 < algorithm.last_losses["explained_variance"]
     assert algorithm.num_timesteps == SMALL.total_steps + 32 * 24
 
 

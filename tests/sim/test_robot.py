@@ -195,3 +195,98 @@ def test_folder_whose_files_disagree_is_refused_by_name(tmp_path, edit, said):
 def test_unknown_robot_names_those_there_are():
     with pytest.raises(UserError, match="anymal_dynaarm"):
         load_robot("nobody")
+
+
+def held(robot, free):
+    """The robot in the air without gravity, every joint but `free` as heavy as a house."""
+    spec = build_spec([robot])
+    for joint in spec.joints:
+        if joint.name not in free:
+            joint.armature = 1e7
+    spec.option.gravity = [0, 0, 0]
+    m = spec.compile()
+    d = mujoco.MjData(m)
+    set_pose(robot, d)
+    d.qpos[2] = 3
+    return m, d
+
+
+def second_order_step(t, stiffness, damping, inertia):
+    """Answer of an underdamped mass on spring and damper to a unit step of its rest position, by hand."""
+    omega, zeta = np.sqrt(stiffness / inertia), damping / (2 * np.sqrt(stiffness * inertia))
+    assert zeta < 1
+    t, turn = np.maximum(t, 0.0), omega * np.sqrt(1 - zeta**2)
+    return 1 - np.exp(-zeta * omega * t) * (np.cos(turn * t) + zeta / np.sqrt(1 - zeta**2) * np.sin(turn * t))
+
+
+def test_each_joint_answers_a_step_like_a_spring_and_damper(robot):
+    to_drive, kp, kd = robot.drive_from_joint, robot.per_joint("kp"), robot.per_joint("kd")
+    for j, name in enumerate(robot.joint_names):
+        m, d = held(robot, {name})
+        mujoco.mj_forward(m, d)
+        dof = robot.qvel_index[j]
+        unit, inertia = np.eye(m.nv)[dof], np.zeros(m.nv)
+        mujoco.mj_mulM(m, d, inertia, unit)
+        stiffness, damping = to_drive[:, j] ** 2 @ kp, to_drive[:, j] ** 2 @ kd + m.dof_damping[dof].item()  # a belt adds its drive's
+        step = 0.15 if robot.default_pose[j] + 0.15 < robot.joint_range[j, 1] else -0.15
+        target = robot.default_pose.copy()
+        target[j] += step
+        d.ctrl[:] = to_drive @ target
+        seen, times = [], []
+        for _ in range(120):  # 0.6 s
+            mujoco.mj_step(m, d)
+            seen.append((d.qpos[robot.qpos_index[j]] - robot.default_pose[j]) / step)
+            times.append(d.time)
+        by_hand = second_order_step(np.array(times) - robot.command_delay, stiffness, damping, inertia[dof])
+        # motor friction and the integrator's own damping account for up to 8 % of the step
+        np.testing.assert_allclose(seen, by_hand, atol=0.09, err_msg=name)
+        assert abs(seen[-1] - 1) < 0.1 and 1.02 < max(seen) < 1.6, name
+
+
+def test_moving_the_shoulder_alone_keeps_the_forearms_angle_in_space(robot):
+    shoulder, elbow = robot.joint_names.index("SH_FLE"), robot.joint_names.index("EL_FLE")
+    m, d = held(robot, {"SH_FLE", "EL_FLE"})
+    start = d.qpos[robot.qpos_index].copy()
+    d.ctrl[shoulder] += 0.3  # the shoulder's motor goes on, the elbow's holds
+    for _ in range(400):
+        mujoco.mj_step(m, d)
+    moved = d.qpos[robot.qpos_index] - start
+    assert moved[shoulder] == pytest.approx(0.3, abs=0.01)
+    assert moved[elbow] == pytest.approx(-0.3, abs=0.01)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_joints_stop_at_their_limits_against_all_the_torque_of_their_drives(robot, end):
+    for j, name in enumerate(robot.joint_names):
+        m, d = held(robot, {name})
+        m.geom_contype[:] = m.geom_conaffinity[:] = 0  # one thing at a time
+        limit, sign, dof = robot.joint_range[j, end], (-1, 1)[end], robot.qvel_index[j]
+        d.qpos[robot.qpos_index[j]] = limit - sign * 0.4
+        target = robot.default_pose.copy()
+        target[j] = limit + sign * 20  # saturates the drive
+        d.ctrl[:] = robot.drive_from_joint @ target
+        beyond = fastest = 0.0
+        for _ in range(200):
+            mujoco.mj_step(m, d)
+            fastest = max(fastest, abs(d.qvel[dof]))
+            beyond = max(beyond, sign * (d.qpos[robot.qpos_index[j]] - limit))
+        assert 0 < beyond < 0.03 + 0.01 * fastest, (name, beyond)  # it gets there, and is caught within 10 ms: a rubber stop
+        assert sign * (d.qpos[robot.qpos_index[j]] - limit) < 0.04, name  # and rests at the stop
+
+
+def test_arm_driven_into_the_trunk_stops_at_its_surface(robot):
+    m, d = held(robot, {"SH_ROT", "SH_FLE", "EL_FLE"})
+    target = robot.default_pose.copy()
+    target[robot.joint_names.index("SH_FLE")], target[robot.joint_names.index("EL_FLE")] = 1.1, 3.0  # forearm back down onto the trunk
+    d.ctrl[:] = robot.drive_from_joint @ target
+    deepest, arm_touched = 0.0, False
+    for step in range(400):
+        mujoco.mj_step(m, d)
+        deepest = 0.0 if step == 300 else deepest  # the blow itself is caught within 4 cm
+        assert deepest > -0.04
+        for contact in d.contact:
+            bodies = {m.body(m.geom_bodyid[g]).name for g in contact.geom}
+            arm_touched |= bool(bodies & {"forearm", "racket", "upperarm"}) and bool(bodies - {"forearm", "racket", "upperarm", "world"})
+            deepest = min(deepest, contact.dist)
+    assert arm_touched
+    assert -0.01 < deepest < 0  # m, at rest, against drives of 60 N m
