@@ -1,0 +1,333 @@
+"""Online tracker: candidates of one or two cameras in, the shuttle's flight out; late and out-of-order exposures included.
+
+A small set of hypotheses, each one EKF (`filter.py`), and one rule for start, confirmation, restart at a hit and end: the
+log-likelihood ratio of "these candidates are one flight" to "they are clutter" (the track score of Sittler 1964 and Blackman
+2004). A candidate that fits adds ln(p N(innovation) / clutter density), a miss ln(1 - p). Clutter density is what the images
+show: among 200 false candidates a frame a track must prove itself longer than in a clean image.
+
+Each camera updates the filter by itself at its own time of exposure, so cameras need not be synchronised.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from perception.filter import STATES, correct, innovation, predict, see, whitened, workspace
+from perception.flight import DRAG_MEAN
+from perception.start import StartCfg, chains
+from perception.triangulation import Pairs, Sight, StereoCfg, pair
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class TrackerCfg:
+    """Priors, noises and rules of the tracker.
+
+    drag_prior, drift_prior: mean and sigma of k [1/m] and s [m/s^2], of 55 flights by people (see `flight.py`).
+    acceleration_noise, flip_noise: white acceleration [m/s^2/sqrt(Hz)] in flight, and in the first flip_time [s] after a hit,
+    while the shuttle turns over; drift_noise: random walk of s [m/s^2/sqrt(s)]. Set so that the mean NIS on recorded rallies
+    is what the candidates' noise says.
+    gate: chi-square (two freedoms) of one camera's candidate; 13.8 is passed by 99.9 %.
+    detection: chance that a camera reports a shuttle that is in its image.
+    clutter_floor: false candidates per image taken for granted even where none were seen.
+    confirm: score at which a track is given out; 14 is odds of a million to one.
+    new_flight: log-odds of a new flight beginning at any exposure, before looking: one in a thousand.
+    coast, tentative_coast: [s] without a candidate after which a track, and one not yet confirmed, ends.
+    trial: [s] that old and new hypothesis run side by side after a hit; lead: difference of scores that settles it sooner.
+    memory: [s] of late arrival that is made good by filtering again; older exposures are left out and counted.
+    most_hypotheses: kept at once; our choice, trades time in clutter against late starts.
+    height_scale, height_scale_sigma: true over the rig's own heights, and how well that is known. Rigs calibrated on a board
+    are metric: (1, 0). Rigs calibrated on court lines are good to 3 %, see `height_scale.py`.
+    """
+
+    stereo: StereoCfg = StereoCfg()
+    start: StartCfg = StartCfg()
+    drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
+    drift_prior: tuple[float, float] = (0.67, 0.3)
+    acceleration_noise: float = 1.0
+    flip_noise: float = 8.0
+    flip_time: float = 0.1
+    drift_noise: float = 0.2
+    gate: float = 13.8
+    detection: float = 0.9
+    clutter_floor: float = 0.2
+    confirm: float = 14.0
+    new_flight: float = -6.9
+    coast: float = 0.3
+    tentative_coast: float = 0.06
+    trial: float = 0.08
+    lead: float = 5.0
+    floor: float = -0.3
+    memory: float = 0.2
+    most_hypotheses: int = 16
+    height_scale: float = 1.0
+    height_scale_sigma: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Hit:
+    """A candidate that a hypothesis took: its sight, index, NIS (two freedoms) and residual [px]; `earlier` is the one before."""
+
+    sight: Sight
+    index: int
+    nis: float
+    residual: Array
+    earlier: "Hit | None"
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """A flight: time [s] of the state (8,) and covariance (8, 8), see `filter.py`; born [s] at its first candidate; score;
+    last_seen [s]; hits taken; height_scale it was filtered with; the start state it was filtered from, for filtering again."""
+
+    time: float
+    state: Array
+    covariance: Array
+    born: float
+    score: float
+    last_seen: float
+    hits: int
+    newest: Hit | None
+    confirmed: bool
+    gains: tuple[tuple[float, float], ...]  # (time, score gained) of the last trial span
+    start_state: Array
+    start_covariance: Array
+    rival: bool = False  # runs against the given-out track since its birth
+
+    def score_since(self, time: float) -> float:
+        """Score gained after `time` [s], as far back as the trial span reaches."""
+        return sum(gain for t, gain in self.gains if t >= time)
+
+
+@njit(cache=True)
+def _look(x, cov, eye, height_scale, pixels, noises, gate, residual, best_residual):
+    """Nearest candidate of one camera, and the Joseph update with it, in place.
+
+    Returns (index, NIS, log-likelihood); index -1: none within the gate; -2: the shuttle has no image there.
+    """
+    slope, pixel = np.empty((2, 3)), np.empty(2)
+    if not see(eye, x, height_scale, pixel, slope):
+        return -2, 0.0, 0.0
+    chol, pht, white = np.empty((2, 2)), np.empty((STATES, 2)), np.empty(2)
+    best, best_cost, best_nis, best_log = -1, np.inf, 0.0, 0.0
+    for c in range(len(pixels)):
+        logdet = innovation(cov, slope, noises[c], 2, chol, pht)
+        residual[0], residual[1] = pixels[c, 0] - pixel[0], pixels[c, 1] - pixel[1]
+        nis = whitened(chol, residual, 2, white)
+        if nis <= gate and nis + logdet < best_cost:
+            best, best_cost, best_nis = c, nis + logdet, nis
+            best_log = -0.5 * (nis + logdet) - 1.8378770664093453  # ln 2 pi
+            best_residual[0], best_residual[1] = residual[0], residual[1]
+    if best >= 0:
+        innovation(cov, slope, noises[best], 2, chol, pht)
+        whitened(chol, best_residual, 2, white)
+        correct(x, cov, slope, noises[best], 2, chol, pht, white, np.empty((STATES, 2)), np.empty((STATES, STATES)))
+    return best, best_nis, best_log
+
+
+@njit(cache=True)
+def inside(eye, x, height_scale, width, height, margin):
+    """Whether the shuttle's image lies in an image of width by height [px], margin [px] from its border."""
+    pixel = np.empty(2)
+    if not see(eye, x, height_scale, pixel, np.empty((2, 3))):
+        return False
+    return margin <= pixel[0] <= width - margin and margin <= pixel[1] <= height - margin
+
+
+@dataclass
+class _Memory:
+    """What the tracker knows after a sight; kept for late arrivals. Everything in it is replaced, never changed."""
+
+    tracks: tuple[Track, ...] = ()
+    sights: tuple[Sight, ...] = ()  # the latest few, for starts
+    pairs: tuple[tuple[float, Sight, Sight, Pairs], ...] = ()
+    clutter: tuple[float, float] = (0.0, 0.0)  # candidates per image that no track took, slowly forgotten
+    finished: tuple[Track, ...] = ()
+
+
+@dataclass
+class Tracker:
+    """Feed sights with `add`; read `track`. Times are of exposure, on one clock, in any order within cfg.memory."""
+
+    cfg: TrackerCfg = TrackerCfg()
+    stereo: bool = True
+    too_late: int = 0  # sights left out because they came later than cfg.memory
+    repeats: int = 0  # sights left out because they showed the candidates of the sight before to the last bit: a frozen camera
+    _now: _Memory = field(default_factory=_Memory)
+    _past: deque[tuple[Sight, _Memory]] = field(default_factory=deque)
+    _work: Array = field(default_factory=workspace)
+    height_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.height_scale = self.cfg.height_scale
+
+    @property
+    def track(self) -> Track | None:
+        """The flight given out: confirmed, and the most credible of those; None while there is none."""
+        confirmed = [t for t in self._now.tracks if t.confirmed]
+        return confirmed[0] if confirmed else None
+
+    @property
+    def tracks(self) -> tuple[Track, ...]:
+        """All hypotheses, those not confirmed included."""
+        return self._now.tracks
+
+    def take_finished(self) -> tuple[Track, ...]:
+        """Confirmed flights that ended since the last call."""
+        done, self._now = self._now.finished, replace(self._now, finished=())
+        return done
+
+    def add(self, sight: Sight) -> Track | None:
+        """Take in what one camera reported; returns `track`."""
+        if not np.isfinite(sight.time):
+            self.too_late += 1
+            return self.track
+        latest = self._past[-1][0].time if self._past else -np.inf
+        if sight.time < latest - self.cfg.memory:
+            self.too_late += 1
+            return self.track
+        again: list[Sight] = []
+        while self._past and self._past[-1][0].time > sight.time:
+            later, before = self._past.pop()
+            again.append(later)
+            self._now = replace(before, finished=self._now.finished)
+        for one in [sight, *reversed(again)]:
+            self._past.append((one, self._now))
+            self._now = self._step(one)
+        newest = self._past[-1][0].time
+        while len(self._past) > 1 and self._past[0][0].time < newest - self.cfg.memory:
+            self._past.popleft()
+        return self.track
+
+    def _step(self, sight: Sight) -> _Memory:
+        now, cfg = self._now, self.cfg
+        same_side = [s for s in now.sights if s.side == sight.side]
+        if same_side and len(sight.pixels) and np.array_equal(same_side[-1].pixels, sight.pixels):
+            self.repeats += 1
+            sight = replace(sight, pixels=np.empty((0, 2)), noise=np.empty((0, 2, 2)), sizes=None)
+        density = (now.clutter[sight.side] + cfg.clutter_floor) / sight.area
+        taken: dict[int, bool] = {}  # candidate: taken by a confirmed track
+        tracks = []
+        for track in now.tracks:
+            moved = self._follow(track, sight, density)
+            if moved.newest is not None and moved.newest is not track.newest:
+                taken[moved.newest.index] = taken.get(moved.newest.index, False) or moved.confirmed
+            tracks.append(moved)
+        clutter = list(now.clutter)
+        clutter[sight.side] += 0.05 * (len(sight.pixels) - len(taken) - clutter[sight.side])  # over about 20 images
+        memory = replace(now, tracks=tuple(tracks), sights=(*now.sights[-7:], sight), clutter=(clutter[0], clutter[1]))
+        memory = self._start(memory, sight, taken)
+        return self._judge(memory, sight.time)
+
+    def _noise(self, time: float, born: float) -> float:
+        return self.cfg.flip_noise if time - born < self.cfg.flip_time else self.cfg.acceleration_noise
+
+    def _follow(self, track: Track, sight: Sight, density: float) -> Track:
+        cfg = self.cfg
+        x, cov = track.state.copy(), track.covariance.copy()
+        predict(x, cov, sight.time - track.time, self._noise(track.time, track.born), cfg.drift_noise, self._work)
+        residual, best = np.empty(2), np.empty(2)
+        index, nis, log = _look(x, cov, sight.eye, self.height_scale, sight.pixels, sight.noise, cfg.gate, residual, best)
+        if index >= 0:
+            gain = np.log(cfg.detection / density) + log
+            hit: Hit | None = Hit(sight, index, nis, best, track.newest)
+            seen, hits = sight.time, track.hits + 1
+        else:
+            wide, high = 2 * sight.eye[14], 2 * sight.eye[15]
+            visible = index == -1 and inside(sight.eye, x, self.height_scale, wide, high, 0.0)
+            gain = np.log(1 - cfg.detection) if visible else 0.0
+            hit, seen, hits = track.newest, track.last_seen, track.hits
+        gains = tuple(g for g in track.gains if g[0] > sight.time - cfg.trial - 0.1) + ((sight.time, gain),)
+        score = track.score + gain
+        return replace(track, time=sight.time, state=x, covariance=cov, score=score, last_seen=seen, hits=hits, newest=hit,
+                       confirmed=track.confirmed or score >= cfg.confirm, gains=gains)
+
+    def _start(self, memory: _Memory, sight: Sight, taken: dict[int, bool]) -> _Memory:
+        """New hypotheses from chains of pairs that no confirmed track explains."""
+        others = [s for s in memory.sights[:-1] if s.side != sight.side and abs(s.time - sight.time) <= self.cfg.start.pair_time]
+        free = np.array([c for c in range(len(sight.pixels)) if not taken.get(c, False)], int)
+        if not others or not len(free):
+            return memory
+        other = min(others, key=lambda s: abs(s.time - sight.time))
+        known = [p for p in memory.pairs if sight.time - p[0] <= self.cfg.start.span]
+        if any(p[1] is other or p[2] is other for p in known):
+            return memory  # every exposure pairs once; the nearest in time came first
+        used = {id(h.sight): h.index for t in memory.tracks if t.confirmed for h in (t.newest, t.newest.earlier if t.newest else None) if h}
+        own = replace(sight, pixels=sight.pixels[free], noise=sight.noise[free], sizes=None if sight.sizes is None else sight.sizes[free])
+        rest = np.array([c for c in range(len(other.pixels)) if used.get(id(other)) != c], int)
+        far = replace(other, pixels=other.pixels[rest], noise=other.noise[rest], sizes=None if other.sizes is None else other.sizes[rest])
+        left, right = (own, far) if sight.side == 0 else (far, own)
+        found = pair(left, right, self.cfg.stereo, self.cfg.start.most_pairs, self.height_scale)
+        known.append((0.5 * (sight.time + other.time), left, right, found))
+        memory = replace(memory, pairs=tuple(known))
+        tracks = list(memory.tracks)
+        for chain in chains(known, self.cfg.start):
+            fresh = self._begin([known[n][1:] for n, _ in chain], [m for _, m in chain], memory.clutter)
+            if fresh is not None and not any(_same(fresh, t) for t in tracks):
+                tracks.append(fresh)
+        return replace(memory, tracks=tuple(tracks))
+
+    def _begin(self, frames: list[Any], picks: list[int], clutter: tuple[float, float]) -> Track | None:
+        """Filter a chain of pairs from wide priors; None where the pairs are no flight."""
+        cfg, scale = self.cfg, self.height_scale
+        stretch = np.array([1.0, 1.0, scale])
+        first, last = frames[0][2].points[picks[0]] * stretch, frames[-1][2].points[picks[-1]] * stretch
+        when = [0.5 * (f[0].time + f[1].time) for f in frames]
+        velocity = (last - first) / (when[-1] - when[0])
+        looks = sorted(((s, int(index[m])) for f, m in zip(frames, picks, strict=True)
+                        for s, index in ((f[0], f[2].left), (f[1], f[2].right))), key=lambda look: look[0].time)
+        x = np.array([*first, *velocity, cfg.drag_prior[0], cfg.drift_prior[0]])
+        born = looks[0][0].time
+        x[:3] += velocity * (born - when[0])
+        cov = np.diag(np.array([*[cfg.start.position_sigma] * 3, *[cfg.start.velocity_sigma] * 3, cfg.drag_prior[1], cfg.drift_prior[1]]) ** 2)
+        track = Track(born, x, cov, born, cfg.new_flight, born, 0, None, False, (), x.copy(), cov.copy())
+        for one, index in looks:
+            alone = replace(one, pixels=one.pixels[index:index + 1], noise=one.noise[index:index + 1])
+            before = track.hits
+            track = self._follow(track, alone, (clutter[one.side] + cfg.clutter_floor) / one.area)
+            if track.hits == before:
+                return None
+        speed = float(np.linalg.norm(track.state[3:6]))
+        if not cfg.start.speed_range[0] <= speed <= cfg.start.speed_range[1] or not np.isfinite(track.covariance).all():
+            return None
+        return track
+
+    def _judge(self, memory: _Memory, time: float) -> _Memory:
+        """End what is over, settle rivals, put the track to give out first."""
+        cfg = self.cfg
+        alive, ended = [], []
+        for t in memory.tracks:
+            quiet = time - t.last_seen
+            fine = quiet <= (cfg.coast if t.confirmed else cfg.tentative_coast) and np.isfinite(t.state).all() and t.state[2] > cfg.floor
+            fine = fine and (t.confirmed or t.score > cfg.new_flight - 5.0)
+            (alive if fine else ended).append(t)
+        confirmed = sorted((t for t in alive if t.confirmed), key=lambda t: t.born)
+        while len(confirmed) > 1:
+            old, new = confirmed[0], confirmed[1]
+            since = max(new.born, time - cfg.trial - 0.1)
+            ahead = new.score_since(since) - old.score_since(since)
+            if abs(ahead) <= cfg.lead and time - new.born <= cfg.trial:
+                break
+            loser = old if ahead > 0 else new
+            confirmed.remove(loser)
+            if loser is old:
+                ended.append(old)
+        tentative = sorted((t for t in alive if not t.confirmed), key=lambda t: -t.score)[:cfg.most_hypotheses]
+        finished = memory.finished + tuple(t for t in ended if t.confirmed)
+        return replace(memory, tracks=(*confirmed, *tentative), finished=finished)
+
+
+def _same(a: Track, b: Track) -> bool:
+    """Whether two hypotheses took the same last candidates of both cameras."""
+    mine, theirs = [], []
+    for track, out in ((a, mine), (b, theirs)):
+        hit = track.newest
+        for _ in range(2):
+            if hit is not None:
+                out.append((hit.sight.side, hit.sight.time, tuple(hit.sight.pixels[hit.index])))
+                hit = hit.earlier
+    return set(mine) == set(theirs)
