@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 
 from sim.batch import SUBSTEPS
-from sim.robot import Robot, build_spec, set_pose
+from sim.robot import Robot, build_spec
 
 STEPS = (0.001, 0.002, 0.004, 0.005, 0.010)  # [s]
 # Bounds, our choice. A foot may creep 1 mm in a second, well under the 10 cm/s at which a policy is charged for slipping; a
