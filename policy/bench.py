@@ -39,9 +39,9 @@ def _bench_size(robots: int, seconds: float, threads: int) -> dict[str, Any]:
     """Environment and raw physics of one batch size, same model, same controls, alternating in one run."""
     robot = load_robot()
     rng = np.random.default_rng(0)
-    pool = ShotPool(rng)
-    span = SwingRange(wait_share=0.4, planned_share=0.4)
-    task = BadmintonTask(robot, robots, lambda ids: draw_swings(rng, len(ids), span, pool, robot.standing_height), threads=threads)
+    pool = ShotPool(rng, robot.scale)
+    span = replace(SwingRange.box(robot.scale), wait_share=0.4, planned_share=0.4)
+    task = BadmintonTask(robot, robots, lambda ids: draw_swings(rng, len(ids), span, pool), threads=threads)
     task.reset()
     joints = len(robot.joint_names)
     actions = 0.3 * rng.standard_normal((64, robots, joints))

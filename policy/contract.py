@@ -12,8 +12,10 @@ import numpy as np
 
 from perception.errors import UserError
 from sim.kinematics import ArmChain
+from sim.scale import TaskScale, task_scale
 
 VERSION = 1
+BEFORE_SCALES = task_scale(0.615, 0.2305, 1.4974, 0.03, 12.0)  # of anymal_dynaarm: what contracts without a scale were trained under
 Array = np.ndarray
 
 
@@ -33,7 +35,8 @@ class PolicyContract:
 
     The policy's output a (J,) becomes joint targets q = action_offset + action_scale * clip(a, +-action_clip) [rad]; a drive
     behind it holds them with kp [N m/rad], kd [N m s/rad] and torque_limit [N m]. action_offset is the default pose plus
-    what gravity asks for at these gains. period [s] is the time between two outputs.
+    what gravity asks for at these gains. period [s] is the time between two outputs. scale holds the lengths of the task, of which
+    observations and strike planner read some.
     """
 
     robot: str
@@ -50,6 +53,7 @@ class PolicyContract:
     mirror_sign: Array
     arm_index: Array
     chain: ArmChain
+    scale: TaskScale
     period: float
     observation: tuple[TermSpec, ...]
     observation_clip: float  # after the normaliser inside the policy
@@ -64,6 +68,8 @@ class PolicyContract:
                 value = value.tolist()
             elif isinstance(value, ArmChain):
                 value = value.to_json()
+            elif isinstance(value, TaskScale):
+                value = vars(value)
             elif f.name == "observation":
                 value = [vars(t) for t in value]
             out[f.name] = value
@@ -77,6 +83,7 @@ class PolicyContract:
             if data["version"] != VERSION:
                 raise UserError(f"policy contract has version {data['version']}, this birdie reads version {VERSION}; export the policy again")
             data["chain"] = ArmChain.from_json(data["chain"])
+            data["scale"] = TaskScale(**data["scale"]) if "scale" in data else BEFORE_SCALES
             data["observation"] = tuple(TermSpec(**t) for t in data["observation"])
             data["joint_names"] = tuple(data["joint_names"])
             for name in ("default_pose", "action_offset", "action_scale", "joint_range", "kp", "kd", "torque_limit", "mirror_sign"):
@@ -113,6 +120,11 @@ class PolicyContract:
         for name in ("offset", "rotation", "axis", "tip", "normal", "long_axis", "shoulder"):
             if not np.allclose(getattr(self.chain, name), getattr(robot.chain, name), atol=1e-6):
                 raise UserError(f"policy does not fit robot {robot.robot}: {name} of the arm's chain differs")
+        for name, mine_m in vars(self.scale).items():
+            other_m = getattr(robot.scale, name)
+            if abs(mine_m - other_m) > 1e-6:
+                raise UserError(f"policy does not fit robot {robot.robot}: {name} of the task's scale is {mine_m:g} in the policy and "
+                                f"{other_m:g} in the robot")
         if self.action_clip != robot.action_clip:
             raise UserError(f"policy does not fit: action_clip is {self.action_clip} in the policy and {robot.action_clip} here")
         if abs(self.period - robot.period) > 1e-9:

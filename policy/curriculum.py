@@ -5,19 +5,22 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from policy.rewards import Widths
-from policy.swings import SwingRange
+from policy.swings import SLOWEST, SwingRange
+from sim.scale import TaskScale
 
 UPDATE_EVERY = 250_000  # [steps] between two looks at the results
+FORWARD = 0.05  # [m] middle of the targets ahead of home: our choice, most of the swing lies before the shoulder
 
 
 @dataclass(frozen=True)
 class CurriculumCfg:
-    """start, top: spread of targets, 1 is the issue's box of +-0.6 m by +-1.0 m; step: growth per update. top_speed [m/s]."""
+    """start, top: spread of targets, 1 is the box that evaluation draws from; step: growth per update; top_share: fastest racket, of the
+    robot's swing speed."""
 
     start: float = 0.3
     top: float = 1.5
     step: float = 0.1
-    top_speed: float = 9.0
+    top_share: float = 0.75
 
 
 @dataclass
@@ -29,15 +32,16 @@ class Curriculum:
     widths: Widths = field(default_factory=Widths)
     steps_at_update: int = 0
 
-    def span(self) -> SwingRange:
+    def span(self, scale: TaskScale) -> SwingRange:
         """What to draw swings from at this level: wider, faster, with waits, planned shots and less time as it grows."""
         d = self.spread
         ease = min(1.0, d + 0.2)
         later = float(np.clip((d - 0.6) / 0.6, 0.0, 1.0))
+        x, y, middle, up = scale.box_x * d, scale.box_y * d, scale.strike_middle, 0.5 * (scale.strike_high - scale.strike_low) * ease
         return SwingRange(
-            x=(0.05 - 0.6 * d, 0.05 + 0.6 * d), y=(-1.0 * d, 1.0 * d), height=(1.15 - 0.25 * ease, 1.15 + 0.25 * ease),
+            x=(FORWARD - x, FORWARD + x), y=(-y, y), height=(middle - up, middle + up),
             hurry=later, wait_share=0.3 * later, wait=(5, 70),
-            speed=(2.0, 2.0 + (self.cfg.top_speed - 2.0) * ease),
+            speed=(SLOWEST, SLOWEST + (self.cfg.top_share * scale.swing_speed - SLOWEST) * ease),
             elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.5 * later,
         )
 

@@ -1,6 +1,6 @@
 """`birdie eval`: the policy against drilled targets on fixed seeds, with the true interception given."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,13 +19,14 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class EvalCfg:
-    """swings: at least so many are counted; robots: evaluated side by side; span: where targets come from; randomize: how the
-    robots differ, None for the nominal one."""
+    """swings: at least so many are counted; robots: evaluated side by side; spread, speed_max: see `SwingRange.box`;
+    randomize: how the robots differ, None for the nominal one."""
 
     swings: int = 1000
     robots: int = 100
     seed: int = 7
-    span: SwingRange = field(default_factory=SwingRange)
+    spread: float = 1.0
+    speed_max: float | None = None
     randomize: RandomizeCfg | None = None
 
 
@@ -71,13 +72,14 @@ def evaluate(policy: OnnxPolicy, cfg: EvalCfg | None = None, threads: int = 0, r
     for sizes that make no sense, and when not one swing was reached before a fall.
     """
     cfg = cfg or EvalCfg()
-    if cfg.swings < 1 or cfg.robots < 1 or cfg.span.speed[1] <= cfg.span.speed[0]:
-        raise UserError(f"swings and robots must be at least 1 and the top speed above {cfg.span.speed[0]:g} m/s; "
-                        f"they are {cfg.swings}, {cfg.robots} and {cfg.span.speed[1]:g}")
     robot = load_robot(robot_name or policy.contract.robot)
+    span = SwingRange.box(robot.scale, cfg.spread, cfg.speed_max)
+    if cfg.swings < 1 or cfg.robots < 1 or span.speed[1] <= span.speed[0]:
+        raise UserError(f"swings and robots must be at least 1 and the top speed above {span.speed[0]:g} m/s; "
+                        f"they are {cfg.swings}, {cfg.robots} and {span.speed[1]:g}")
     rng = np.random.default_rng(cfg.seed)
-    pool = ShotPool(rng)
-    task = BadmintonTask(robot, cfg.robots, lambda ids: draw_swings(rng, len(ids), cfg.span, pool, robot.standing_height),
+    pool = ShotPool(rng, robot.scale)
+    task = BadmintonTask(robot, cfg.robots, lambda ids: draw_swings(rng, len(ids), span, pool),
                          seed=cfg.seed, threads=threads, cfg=TaskCfg(randomize=cfg.randomize))
     policy.contract.check_same(task.contract)
     per_episode = TaskCfg().swings
@@ -93,10 +95,10 @@ def evaluate(policy: OnnxPolicy, cfg: EvalCfg | None = None, threads: int = 0, r
         observation = step.observation
     if not any(len(p) for p in tally.position):
         raise UserError(f"{policy.path} fell in all {tally.episodes} episodes before its first strike; there is nothing to measure")
-    return _figures(tally, robot, episodes * cfg.robots * per_episode, policy, cfg)
+    return _figures(tally, robot, episodes * cfg.robots * per_episode, policy, cfg, span.speed[1])
 
 
-def _figures(t: Tally, robot: Robot, swings: int, policy: OnnxPolicy, cfg: EvalCfg) -> dict[str, Any]:
+def _figures(t: Tally, robot: Robot, swings: int, policy: OnnxPolicy, cfg: EvalCfg, top_speed: float) -> dict[str, Any]:
     errors, velocity, angle = np.concatenate(t.position), np.concatenate(t.velocity), np.concatenate(t.angle)
     speed, place = np.concatenate(t.speed), np.concatenate(t.place)
     hit = errors < HIT_RADIUS
@@ -122,6 +124,6 @@ def _figures(t: Tally, robot: Robot, swings: int, policy: OnnxPolicy, cfg: EvalC
         "arm_current_limit_a": robot.arm_current_limit, "arm_over_current_rate": float((current > robot.arm_current_limit).mean()),
         "arm_current_p99_a": float(np.percentile(current, 99)), "arm_current_peak_a": float(current.max()),
         "by_distance_m": by(np.linalg.norm(place[:, :2], axis=1), [0.0, 0.3, 0.6, 0.9, 1.2, 2.5]),
-        "by_speed_mps": by(speed, [2.0, 4.0, 6.0, float(np.ceil(cfg.span.speed[1]))]), "seed": cfg.seed, "randomized": cfg.randomize is not None,
+        "by_speed_mps": by(speed, [*(e for e in (2.0, 4.0, 6.0) if e < top_speed), float(np.ceil(top_speed))]), "seed": cfg.seed, "randomized": cfg.randomize is not None,
         "training": {k: policy.training.get(k) for k in ("steps", "minutes", "commit")},
     }

@@ -19,17 +19,18 @@ class BadmintonEnv(gymnasium.Env):
 
     metadata = {"render_modes": []}  # noqa: RUF012, Gymnasium's own convention
 
-    def __init__(self, robot: str = "anymal_dynaarm", span: SwingRange = SwingRange()) -> None:
-        self._robot, self._span = load_robot(robot), span
+    def __init__(self, robot: str = "anymal_dynaarm", span: SwingRange | None = None) -> None:
+        self._robot = load_robot(robot)
+        self._span = span or SwingRange.box(self._robot.scale)
         self._rng = np.random.default_rng()
-        self._pool = ShotPool(np.random.default_rng(0), count=256)
+        self._pool = ShotPool(np.random.default_rng(0), self._robot.scale, count=256)
         self._task = BadmintonTask(self._robot, 1, self._draw, threads=1)
         size, joints = self._task.observation_size, len(self._robot.joint_names)
         self.observation_space = spaces.Box(-OBSERVATION_BOUND, OBSERVATION_BOUND, (size,), np.float32)
         self.action_space = spaces.Box(-ACTION_CLIP, ACTION_CLIP, (joints,), np.float32)
 
     def _draw(self, ids: np.ndarray) -> Any:
-        return draw_swings(self._rng, len(ids), self._span, self._pool, self._robot.standing_height)
+        return draw_swings(self._rng, len(ids), self._span, self._pool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)

@@ -15,10 +15,8 @@ from sim.kinematics import RacketState, damped_least_squares, racket_state
 Array = np.ndarray
 
 REFERENCE_TIME = 0.1  # [s] over which the racket's reference path bends into the strike velocity; training-recipe value
-REACH = 0.75  # [m] horizontal shoulder-to-target distance within which no step is needed; half the stretched arm
-WALK_FROM, WALK_GAIN, WALK_SPEED = 0.65, 2.0, 0.8  # [m, 1/s, m/s] step towards targets beyond 0.65 m, at most 0.8 m/s
+WALK_GAIN = 2.0  # [1/s] wanted base speed for each metre that is left to walk
 HOME_FROM = 0.15  # [m] from home at which the robot, with nothing to hit, walks back
-IK_DAMPING = 0.03  # [m^2] of the joint-step hint; larger is smoother near the stretched arm
 TIME_CAP = 2.5  # [s] later strikes look the same
 
 
@@ -85,6 +83,7 @@ def reference(command: SwingCommand) -> Array:
 
 def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, previous_action: Array) -> Sense:
     """Derive what the observation terms and the rewards share."""
+    scale = contract.scale
     racket = racket_state(contract.chain, state.position, state.quaternion, state.velocity, state.angular_velocity,
                           state.q[:, contract.arm_index], state.qd[:, contract.arm_index])
     rotation = racket.base_rotation
@@ -96,8 +95,8 @@ def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, pr
     distance = np.maximum(np.linalg.norm(flat, axis=1), 1e-6)
     to_home = -state.position[:, :2]
     home_distance = np.maximum(np.linalg.norm(to_home, axis=1), 1e-6)
-    speed = np.where(command.active, np.minimum(WALK_SPEED, WALK_GAIN * np.maximum(0.0, distance - WALK_FROM)),
-                     np.minimum(WALK_SPEED, WALK_GAIN * np.maximum(0.0, home_distance - HOME_FROM)))
+    speed = np.where(command.active, np.minimum(scale.walk_speed, WALK_GAIN * np.maximum(0.0, distance - scale.walk_from)),
+                     np.minimum(scale.walk_speed, WALK_GAIN * np.maximum(0.0, home_distance - HOME_FROM)))
     walk = speed[:, None] * np.where(command.active[:, None], flat / distance[:, None], to_home / home_distance[:, None])
     vectors = np.zeros((len(speed), 3, 9))
     vectors[:, 2, 0] = -1.0
@@ -143,13 +142,14 @@ def _joint_hint(s: Sense) -> Array:
     """Joint step that takes the racket to its reference: the arm's inverse kinematics, for the network to lean on."""
     size = np.linalg.norm(s.reference_error, axis=1, keepdims=True)
     step = s.reference_error * np.minimum(1.0, 0.5 / np.maximum(size, 1e-6))
-    return damped_least_squares(s.racket.jacobian, step, IK_DAMPING) * s.on
+    return damped_least_squares(s.racket.jacobian, step, s.contract.scale.ik_damping) * s.on
 
 
 def _rate_hint(s: Sense) -> Array:
     """Joint rates that would turn the racket's velocity into the commanded one."""
     near = np.exp(-s.command.time_left[:, None] / 0.12)
-    return damped_least_squares(s.racket.jacobian, (s.command.velocity - s.racket.velocity) * near, IK_DAMPING) * s.on
+    return damped_least_squares(s.racket.jacobian, (s.command.velocity - s.racket.velocity) * near,
+                                s.contract.scale.ik_damping) * s.on
 
 
 TERMS: tuple[Term, ...] = (
@@ -157,7 +157,7 @@ TERMS: tuple[Term, ...] = (
     Term("angular_velocity_b", 3, 0.3, "pseudovector", lambda s: s.state.angular_velocity),
     Term("velocity_b", 3, 1.0, "vector", lambda s: s.velocity_b),
     Term("heading", 1, 1.0, "negate", lambda s: np.sin(s.yaw)[:, None]),
-    Term("position", 3, 1.0, "vector", lambda s: s.state.position - [0, 0, 0.6]),
+    Term("position", 3, 1.0, "vector", lambda s: s.state.position - [0, 0, s.contract.scale.base_height]),
     Term("joint_offset", "J", 1.0, "joints", lambda s: s.state.q - s.contract.default_pose),
     Term("joint_velocity", "J", 0.07, "joints", lambda s: s.state.qd),
     Term("previous_action", "J", 0.5, "joints", lambda s: s.previous_action),
@@ -174,7 +174,7 @@ TERMS: tuple[Term, ...] = (
     Term("time_features", 3, 1.0, "scalar", _time_features),
     Term("reference_error_b", 3, 2.0, "vector", lambda s: s.reference_error_b * s.on),
     Term("velocity_mismatch", 1, 1.0, "scalar", _velocity_mismatch),
-    Term("reach_excess", 1, 1.0, "scalar", lambda s: np.maximum(0.0, s.distance - REACH)[:, None] * s.on),
+    Term("reach_excess", 1, 1.0, "scalar", lambda s: np.maximum(0.0, s.distance - s.contract.scale.reach)[:, None] * s.on),
     Term("walk_b", 2, 1.0, "planar", lambda s: s.walk_b),
     Term("joint_hint", "A", 1.0, "arm_joints", _joint_hint),
     Term("rate_hint", "A", 0.1, "arm_joints", _rate_hint),

@@ -14,36 +14,35 @@ from policy.swings import Swings, swings_for_shots
 from policy.task import BadmintonTask, Step, TaskCfg
 from sim.court import is_in
 from sim.robot import load_robot
+from sim.scale import TaskScale
 from sim.serves import human_shots, launcher_shots
 from sim.shuttle import DOWN, IDLE
 
 Array = np.ndarray
-MEET_HEIGHT = 1.8  # [m] above the floor, about 1.2 m above the base: the ETH paper's 1.25 m
 REST = 80  # [control steps] between a strike and the next shot: 1.6 s, time for the return to land
-FAR = (1.1, 1.7)  # [m] from home, fore-aft and sideways, beyond which a shot is left: a little more than the training range
-ARM_REACH = 1.0  # [m] from home that needs no step
-BASE_SPEED = 0.8  # [m/s] of the base when it steps: what training asks for
 PATIENCE = 2  # times a shot is put back because the robot fell before it was served; then it is lost
 SWING_TIME = 0.4  # [s] of the swing itself, after or during the last step
 
 
 @dataclass(frozen=True)
 class PlayCfg:
-    """repeats: times each shot is served; as_hit: leave the shots where they were hit; spread: half widths of the places
-    around home where moved shots come down, x and y [m]; robots: courts side by side."""
+    """repeats: times each shot is served; as_hit: leave the shots where they were hit; spread_x, spread_y: half widths of the
+    places around home where moved shots come down [m], None for the robot's box of targets; robots: courts side by side."""
 
     shots: str = "human"
     repeats: int = 10
     as_hit: bool = False
-    spread: tuple[float, float] = (0.6, 1.0)
+    spread_x: float | None = None
+    spread_y: float | None = None
     robots: int = 37
     seed: int = 11
 
 
 @dataclass
 class Outcome:
-    """What became of N shots. All (N,) but landing (N, 2) [m] and place (N, 2) [m, relative to home]."""
+    """What became of N shots. All (N,) but landing (N, 2) [m] and place (N, 2) [m, relative to home]; scale: of the robot."""
 
+    scale: TaskScale
     label: Array
     place: Array
     flight: Array  # [s] from the hit to the meeting point
@@ -71,16 +70,19 @@ class Outcome:
     def reason(self, i: int) -> str:
         """Why shot i was not touched."""
         if self.left[i]:
-            return "too far" if (np.abs(self.place[i]) > FAR).any() else "too little time"
+            return "too little time" if self.near()[i] else "too far"
         if self.netted[i]:
             return "into the net"  # the shot itself: it never came over
         return "fell" if self.fell[i] else "missed"
 
+    def near(self) -> Array:
+        """(N,) not too far to be tried."""
+        return (np.abs(self.place) <= (self.scale.far_x, self.scale.far_y)).all(axis=1)
+
     def in_reach(self) -> Array:
         """(N,) near enough and slow enough to be tried."""
         distance = np.hypot(self.place[:, 0], self.place[:, 1])
-        near = (np.abs(self.place) <= FAR).all(axis=1)
-        return near & ((distance - ARM_REACH) / BASE_SPEED <= self.flight - SWING_TIME)
+        return self.near() & ((distance - self.scale.no_step) / self.scale.walk_speed <= self.flight - SWING_TIME)
 
 
 Watcher = Callable[[BadmintonTask, Step, int], None]
@@ -95,16 +97,18 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
     watch(task, step, number of the control step) is called after every control step, for recording robot 0. robot_name: name
     or folder of the robot, where it is not one that ships under the name in the policy's contract.
     """
-    if cfg.repeats < 1 or cfg.robots < 1 or min(cfg.spread) < 0:
-        raise UserError(f"repeats and robots must be at least 1, spreads not negative; they are {cfg.repeats}, {cfg.robots}, {cfg.spread}")
     robot = load_robot(robot_name or policy.contract.robot)
+    scale = robot.scale
+    spread = (scale.box_x if cfg.spread_x is None else cfg.spread_x, scale.box_y if cfg.spread_y is None else cfg.spread_y)
+    if cfg.repeats < 1 or cfg.robots < 1 or min(spread) < 0:
+        raise UserError(f"repeats and robots must be at least 1, spreads not negative; they are {cfg.repeats}, {cfg.robots}, {spread}")
     rng = np.random.default_rng(cfg.seed)
     base = human_shots() if cfg.shots == "human" else launcher_shots(rng, 37)
     shots = base.take(np.tile(np.arange(len(base)), cfg.repeats))
-    place = None if cfg.as_hit else rng.uniform(-1, 1, (len(shots), 2)) * cfg.spread
-    swings, served = swings_for_shots(shots, MEET_HEIGHT, REST, place)
+    place = None if cfg.as_hit else rng.uniform(-1, 1, (len(shots), 2)) * spread
+    swings, served = swings_for_shots(shots, scale.meet_height, REST, place)
     swings.tag = np.arange(len(served))
-    outcome = Outcome(shots.label[served], swings.position[:, :2].copy(), swings.launch * 0.02)
+    outcome = Outcome(scale, shots.label[served], swings.position[:, :2].copy(), swings.launch * 0.02)
     queue = deque(rng.permutation(np.flatnonzero(~outcome.left)).tolist())
 
     def source(ids: Array) -> Swings:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policy.observations import REACH, Sense
+from policy.observations import Sense
 from sim.kinematics import RacketState
 
 Array = np.ndarray
@@ -93,7 +93,7 @@ def walk(t: Transition) -> Array:
 
 def reach_excess(t: Transition) -> Array:
     """Distance by which the target is out of the arm's comfortable reach [m]."""
-    return t.sense.command.active * np.maximum(0.0, t.sense.distance - REACH)
+    return t.sense.command.active * np.maximum(0.0, t.sense.distance - t.sense.contract.scale.reach)
 
 
 def alive(t: Transition) -> Array:
@@ -112,8 +112,8 @@ def heading(t: Transition) -> Array:
 
 
 def low_base(t: Transition) -> Array:
-    """Depth of the base below 0.45 m [m]."""
-    return np.maximum(0.0, 0.45 - t.sense.state.position[:, 2])
+    """Depth of the base below the height at which the robot crouches [m]."""
+    return np.maximum(0.0, t.sense.contract.scale.low_base - t.sense.state.position[:, 2])
 
 
 def bounce(t: Transition) -> Array:

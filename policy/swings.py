@@ -12,6 +12,7 @@ import numpy as np
 
 from policy.strike import plan_strike
 from sim.court import HOME_X
+from sim.scale import TaskScale
 from sim.serves import Shots, human_like_shots, launcher_shots, meet, moved_to
 
 Array = np.ndarray
@@ -56,38 +57,49 @@ class Swings:
 
 @dataclass(frozen=True)
 class SwingRange:
-    """From what swings are drawn. x, y, height: (low, high) relative to home, height above the standing base [m]; time,
-    wait [control steps, high excluded]; wait_share: part of swings with a wait; speed [m/s]; elevation, azimuth [rad] of
-    the normal; planned_share: part of commands that come from the strike planner; hurry: 0 to 1, how far the shortest time
-    sinks from time[0] towards what the target's distance allows at best."""
+    """From what swings are drawn. x, y, height: (low, high) relative to home, height above the standing base [m]; speed [m/s];
+    time, wait [control steps, high excluded]; wait_share: part of swings with a wait; elevation, azimuth [rad] of the normal;
+    planned_share: part of commands that come from the strike planner; hurry: 0 to 1, how far the shortest time sinks from
+    time[0] towards what the target's distance allows at best."""
 
-    x: tuple[float, float] = (-0.6, 0.6)
-    y: tuple[float, float] = (-1.0, 1.0)
-    height: tuple[float, float] = (0.9, 1.4)
+    x: tuple[float, float]
+    y: tuple[float, float]
+    height: tuple[float, float]
+    speed: tuple[float, float]
     time: tuple[int, int] = (75, 101)
     wait: tuple[int, int] = (10, 50)
     wait_share: float = 0.0
-    speed: tuple[float, float] = (2.0, 8.0)
     elevation: tuple[float, float] = (0.1, 1.0)
     azimuth: tuple[float, float] = (-0.4, 0.4)
     planned_share: float = 0.0
     hurry: float = 0.0
 
+    @staticmethod
+    def box(scale: TaskScale, spread: float = 1.0, top_speed: float | None = None) -> "SwingRange":
+        """The whole box of targets of a robot, as evaluation draws from it. spread scales its floor plan; top_speed [m/s] of
+        the racket, two thirds of the swing speed if left out."""
+        x, y = spread * scale.box_x, spread * scale.box_y
+        fast = scale.swing_speed / 1.5 if top_speed is None else top_speed
+        return SwingRange((-x, x), (-y, y), (scale.strike_low, scale.strike_high), (SLOWEST, fast))
 
-BEST_TIME, BEST_PACE = 25.0, 40.0  # [control steps, steps/m] a near target in 0.5 s, each metre from home 0.8 s more
+
+SLOWEST = 2.0  # [m/s] of the racket; our choice: a push at the net, slower strikes are of no use
+BEST_TIME, BEST_PACE = 25.0, 32.0  # [control steps] a near target in 0.5 s; a far one 0.64 of its walking time later: arm and legs share the way
 
 
 class ShotPool:
-    """Flights kept ready on the control grid, relative to the point where they are met, with a planned strike each."""
+    """Flights kept ready on the control grid, relative to the point where they are met, with a planned strike each, for a robot
+    of the given scale."""
 
-    def __init__(self, rng: np.random.Generator, count: int = 2048, human_share: float = 0.7) -> None:
+    def __init__(self, rng: np.random.Generator, scale: TaskScale, count: int = 2048, human_share: float = 0.7) -> None:
         humans = int(count * human_share)
         human, launcher = human_like_shots(rng, humans), launcher_shots(rng, count - humans)
         shots = Shots(*(np.concatenate([getattr(human, f.name), getattr(launcher, f.name)]) for f in fields(Shots)))
-        met = meet(shots, rng.uniform(1.55, 2.0, count))
+        self.scale = scale
+        met = meet(shots, scale.base_height + rng.uniform(scale.strike_low, scale.strike_high, count))
         met = met.take(np.flatnonzero(met.steps > 0))
         count = len(met.steps)
-        place = np.stack([HOME_X + rng.uniform(-0.6, 0.6, count), rng.uniform(-1, 1, count)], axis=1)
+        place = np.stack([HOME_X + scale.box_x * rng.uniform(-1, 1, count), scale.box_y * rng.uniform(-1, 1, count)], axis=1)
         met = moved_to(met, place)
         landing = np.stack([rng.uniform(1.8, 3.0, count), rng.uniform(-1.2, 1.2, count)], axis=1)
         strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], landing, met.shots.drag, met.shots.drift)
@@ -102,18 +114,18 @@ class ShotPool:
         return len(self.steps)
 
 
-def draw_swings(rng: np.random.Generator, count: int, span: SwingRange, pool: ShotPool, standing_height: float) -> Swings:
+def draw_swings(rng: np.random.Generator, count: int, span: SwingRange, pool: ShotPool) -> Swings:
     """Draw count swings from a range, each with a flight from the pool that meets the target on time."""
     shot = rng.integers(len(pool), size=count)
     position = np.stack([rng.uniform(*span.x, count), rng.uniform(*span.y, count),
-                         standing_height + rng.uniform(*span.height, count)], axis=1)
+                         pool.scale.standing_height + rng.uniform(*span.height, count)], axis=1)
     rise, turn = rng.uniform(*span.elevation, count), rng.uniform(*span.azimuth, count)
     normal = np.stack([np.cos(rise) * np.cos(turn), np.cos(rise) * np.sin(turn), np.sin(rise)], axis=1)
     velocity = normal * rng.uniform(*span.speed, count)[:, None]
     planned = rng.random(count) < span.planned_share
     normal = np.where(planned[:, None], pool.normal[shot], normal)
     velocity = np.where(planned[:, None], pool.velocity[shot], velocity)
-    best = BEST_TIME + BEST_PACE * np.hypot(position[:, 0], position[:, 1])
+    best = BEST_TIME + BEST_PACE / pool.scale.walk_speed * np.hypot(position[:, 0], position[:, 1])
     shortest = np.minimum(span.time[0], span.time[0] + span.hurry * (best - span.time[0]))
     time = rng.integers(np.round(shortest).astype(int), span.time[1])
     wait = np.where(rng.random(count) < span.wait_share, rng.integers(*span.wait, size=count), 0)

@@ -25,8 +25,6 @@ Array = np.ndarray
 ACTION_CLIP = 6.0  # beyond it the joint ranges end anyway; keeps one wild sample from becoming a wild target
 OBSERVATION_CLIP = 6.0  # standard deviations
 FALL_TILT = np.cos(np.deg2rad(66))  # of the base; training-recipe value
-FALL_HEIGHT = 0.3  # [m] half the standing height
-FOOT_DOWN = 0.04  # [m] centre height below which a foot of 3 cm radius counts as standing
 CRITIC_EXTRA = 28  # numbers that only the critic sees, see BadmintonTask._critic_extra
 
 
@@ -75,7 +73,7 @@ def contract_of(robot: Robot, period: float) -> PolicyContract:
         action_offset=robot.default_pose + robot.standing_offset, action_scale=robot.action_scale, action_clip=ACTION_CLIP,
         joint_range=robot.joint_range, kp=robot.per_joint("kp"), kd=robot.per_joint("kd"),
         torque_limit=robot.per_joint("torque"), mirror_index=robot.mirror_index, mirror_sign=robot.mirror_sign,
-        arm_index=robot.arm_index, chain=robot.chain, period=period,
+        arm_index=robot.arm_index, chain=robot.chain, scale=robot.scale, period=period,
         observation=term_specs(len(robot.joint_names), len(robot.arm_index)), observation_clip=OBSERVATION_CLIP,
     )
 
@@ -257,14 +255,15 @@ class BadmintonTask:
         self.drive_speed = self.physics.drive_speed()
         current = self.physics.supply
         foot = self.physics.foot
-        down = (foot[:, :, 2] < FOOT_DOWN) & (self._foot_before[:, :, 2] < FOOT_DOWN)
+        low = self.contract.scale.foot_down
+        down = (foot[:, :, 2] < low) & (self._foot_before[:, :, 2] < low)
         slide = np.sum((foot - self._foot_before)[:, :, :2] ** 2, axis=2) / self.physics.period**2
         slip = np.sum(np.where(down, np.minimum(slide, 1.0), 0.0), axis=1)
         self._foot_before = foot
         transition = Transition(s, self.racket, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
                                 self._leg, self.widths)
         reward, terms = total_reward(transition)
-        fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < FALL_HEIGHT)
+        fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < self.contract.scale.fall_height)
         reward += FALL * fallen
         reward[blown] = 0.0
         ids = np.flatnonzero(struck)

@@ -16,7 +16,7 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from perception.errors import UserError
 from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
-from policy.contract import PolicyContract
+from policy.contract import BEFORE_SCALES, PolicyContract
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
 from policy.ppo import AnnealCfg, BatchPPO
 from policy.provenance import git_commit
@@ -53,7 +53,7 @@ class TrainCfg:
 PRESETS: dict[str, TrainCfg] = {
     "default": TrainCfg(),
     # near targets only: shows a learner in five minutes on two cores
-    "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_speed=6.0)),
+    "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_share=0.5)),
 }
 
 
@@ -75,8 +75,8 @@ class Session:
 
 def make_swing_source(rng: np.random.Generator, curriculum: Curriculum, robot: Robot) -> Callable[[np.ndarray], Swings]:
     """What the task asks for new swings: drawn at the curriculum's present level."""
-    pool = ShotPool(rng)
-    return lambda ids: draw_swings(rng, len(ids), curriculum.span(), pool, robot.standing_height)
+    pool = ShotPool(rng, robot.scale)
+    return lambda ids: draw_swings(rng, len(ids), curriculum.span(robot.scale), pool)
 
 
 def build(cfg: TrainCfg, threads: int = 0) -> Session:
@@ -192,7 +192,10 @@ class Reporter(BaseCallback):
 def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
     """Inverse of dataclasses.asdict for TrainCfg."""
     data = dict(data)
-    data["curriculum"] = CurriculumCfg(**data["curriculum"])
+    curriculum = dict(data["curriculum"])
+    if "top_speed" in curriculum and "top_share" not in curriculum:  # m/s in runs from before the task took its scale from the robot
+        curriculum["top_share"] = curriculum.pop("top_speed") / BEFORE_SCALES.swing_speed
+    data["curriculum"] = CurriculumCfg(**curriculum)
     if data.setdefault("randomize", None) is not None:  # runs before there was any have no such key
         data["randomize"] = RandomizeCfg(**{k: (v[0], v[1]) for k, v in data["randomize"].items()})
     anneal: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["anneal"].items()}

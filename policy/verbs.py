@@ -51,7 +51,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
 
 
 def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", as_hit: bool = False, repeats: int = 10,
-         spread_x: float = 0.6, spread_y: float = 1.0, robot: str = "", seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0,
+         spread_x: float | None = None, spread_y: float | None = None, robot: str = "", seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0,
          json_path: JsonPath = None) -> None:
     """Let the policy return shots that people hit; score card, recording and video go to runs/play/<time>.
 
@@ -60,7 +60,7 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
         shots: human: 37 measured flights of amateurs; launcher: drawn from the ETH paper's launcher.
         as_hit: leave each shot where it was hit instead of moving it around the robot's home.
         repeats: times each shot is served.
-        spread_x: moved shots come down within this of home, fore and aft [m].
+        spread_x: moved shots come down within this of home, fore and aft [m]; the robot's box of targets if left out.
         spread_y: the same sideways [m].
         robot: folder of your robot, if the policy is for one that does not ship.
         seed: of places and order.
@@ -85,7 +85,7 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
 
     network = OnnxPolicy(policy)
     folder = out or Path("runs/play") / stamp()
-    cfg = PlayCfg(shots, repeats, as_hit, (spread_x, spread_y), seed=seed)
+    cfg = PlayCfg(shots, repeats, as_hit, spread_x, spread_y, seed=seed)
     load_robot(robot or network.contract.robot)  # before anything is written
     recorder = TaskRecorder(folder / "rollout.mcap", session_facts(network, seed, robot))
     start = time.monotonic()
@@ -122,7 +122,7 @@ def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]
     console.print(f"wrote {target}")
 
 
-def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float = 8.0,
+def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float | None = None,
              randomize: bool = False, robot: str = "", threads: int = 0, json_path: JsonPath = None) -> None:
     """Measure a policy on drilled targets with fixed seeds: hit rate, racket errors, falls, joint speeds.
 
@@ -131,8 +131,9 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
         swings: at least so many.
         robots: side by side.
         seed: of targets and start states.
-        spread: 1 is the box of +-0.6 m fore-aft and +-1.0 m sideways, 0.9 to 1.4 m above the base; scales its floor plan.
-        speed_max: commanded racket speeds go from 2 m/s to this.
+        spread: 1 is the robot's box of targets (+-0.6 m fore-aft and +-1.0 m sideways, 0.9 to 1.4 m above the base for
+            anymal_dynaarm); scales its floor plan.
+        speed_max: commanded racket speeds go from 2 m/s to this; two thirds of the robot's swing speed if left out.
         randomize: let robots, rackets, motors and delays differ from episode to episode (sim/randomize.py).
         robot: folder of your robot, if the policy is for one that does not ship.
         threads: for physics; 0 takes all cores.
@@ -144,13 +145,11 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     from policy.evaluation import evaluate as run_evaluation
     from policy.inference import OnnxPolicy
     from policy.reports import print_evaluation
-    from policy.swings import SwingRange
     from sim.randomize import RandomizeCfg
 
     console = Console(highlight=False, soft_wrap=True)
-    span = SwingRange(x=(-0.6 * spread, 0.6 * spread), y=(-spread, spread), speed=(2.0, speed_max))
     with console.status("evaluating ..."):
-        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, span, RandomizeCfg() if randomize else None), threads, robot)
+        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, spread, speed_max, RandomizeCfg() if randomize else None), threads, robot)
     write_json(json_path, figures)
     print_evaluation(console, figures)
 
@@ -210,13 +209,13 @@ def export(run: Path, out: Path = Path("policy.onnx"), json_path: JsonPath = Non
           f"largest difference to torch {record['onnx_difference']:.1e}")
 
 
-def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots: int = 512, seconds: float = 8.0, threads: int = 0,
+def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight", "timestep"]], robots: int = 512, seconds: float = 8.0, threads: int = 0,
           data: Path | None = None, json_path: JsonPath = None) -> None:
     """Measure this machine or the model: speed of the environment (sim), of one PPO iteration by phase (train), or how well
-    the flight model foretells measured flights (flight).
+    the flight model foretells measured flights (flight), or what a longer physics step costs in truth (timestep).
 
     Args:
-        what: sim, train or flight.
+        what: sim, train, flight or timestep.
         data: for flight: folder with shots.csv and *_xyz.csv, or one file of t_s, x_m, y_m, z_m per flight.
         robots: in the batch.
         seconds: of each measurement.
@@ -225,6 +224,9 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight"]], robots:
     """
     if what == "flight":
         write_json(json_path, _bench_flight(data))
+        return
+    if what == "timestep":
+        write_json(json_path, _bench_timestep())
         return
     if what == "train":
         _needs_training_extra("bench train")
@@ -262,6 +264,23 @@ def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -
             print(f"  to mend: {line}")
     if any(f["problems"] for f in found):
         raise UserError("not fit to train yet: see the lines above")
+
+
+def _bench_timestep() -> dict[str, Any]:
+    from sim.robot import load_robot
+    from sim.timestep import study
+
+    figures = study(load_robot())
+    b = figures["bounds"]
+    print(f"bounds: feet creep at most {b['foot_creep_mm_per_s']:g} mm/s, a free arm's energy {b['energy_error']:.0%}, "
+          f"a swing's speed {b['swing_speed_error']:.0%} against the finest step")
+    for r in figures["rows"]:
+        print(f"{r['step_s'] * 1000:5.0f} ms  creep {r['foot_creep_mm_per_s']:.2f} mm/s  energy {r['energy_error']:.1%}  "
+              f"swing {r['swing_speed_mps']:.1f} m/s, off by {r['swing_speed_error']:.1%}  {r['real_time_factor']:4.0f} x real time  "
+              f"{'within' if r['within'] else 'outside'}")
+    print(f"longest within: {figures['chosen_s'] * 1000:g} ms; the model's: {figures['model_s'] * 1000:g} ms" if figures["chosen_s"]
+          else "no step is within the bounds")
+    return figures
 
 
 def _bench_flight(data: Path | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import yaml
 
 from perception.errors import UserError
 from sim.kinematics import ArmChain, racket_state
+from sim.scale import TaskScale, task_scale
 
 MODELS = Path(__file__).parent / "models"
 DELAY_STEPS = 4  # physics steps of past commands that a drive keeps: the longest delay that can be simulated, 20 ms
@@ -58,6 +59,7 @@ class Robot:
     shoulder_body: str
     feet: tuple[str, ...]
     standing_height: float  # [m]
+    swing_speed: float  # [m/s] of the racket in a scripted swing: how fast it may be asked to be
 
     def per_joint(self, field: str) -> Array:
         """(J,) values of one Drive field, in policy order."""
@@ -138,6 +140,17 @@ class Robot:
             walk = m.body_parentid[walk]
         shoulder = bodies.index(m.body(self.shoulder_body).id)
         return ArmChain(np.array(offsets), np.array(rotations), np.array(axes), tip, face[:, 2].copy(), -face[:, 0], shoulder)
+
+    @cached_property
+    def scale(self) -> TaskScale:
+        """Lengths and speeds of the task for a robot of this size, from the default pose and the arm's chain."""
+        m, d = self.model, mujoco.MjData(self.model)
+        set_pose(self, d)
+        mujoco.mj_kinematics(m, d)
+        shoulder = d.xpos[m.body(self.shoulder_body).id][2] - self.standing_height
+        links = np.linalg.norm(self.chain.offset[self.chain.shoulder + 1:], axis=1).sum() + np.linalg.norm(self.chain.tip)
+        radius = max(m.geom(f).size[0] for f in self.feet)
+        return task_scale(self.standing_height, float(shoulder), float(links), float(radius), self.swing_speed)
 
     @cached_property
     def standing_offset(self) -> Array:
@@ -259,6 +272,7 @@ def load_robot(name_or_folder: str | Path = "anymal_dynaarm") -> Robot:
             shoulder_body=data["shoulder_body"],
             feet=tuple(data["feet"]),
             standing_height=float(data["standing_height"]),
+            swing_speed=float(data["swing_speed"]),
         )
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{yaml_path}: {type(error).__name__}: {error}; compare with {MODELS / 'anymal_dynaarm' / 'robot.yaml'}") from error

@@ -10,11 +10,10 @@ from sim.robot import Robot, set_pose
 Array = np.ndarray
 SAMPLES = 2000  # random arm poses for the reach
 TOLERANCE = 1e-6  # [m] between a pose and its mirror image
-STRIKE_HEIGHT = 1.15  # [m] above the base: middle of the trained range
 
 
 def describe(robot: Robot) -> dict[str, Any]:
-    """Size and strength. reach_m: farthest racket from the shoulder; strike_range_m: farthest ahead at STRIKE_HEIGHT."""
+    """Size and strength. reach_m: farthest racket from the shoulder; strike_range_m: farthest at the middle height of targets."""
     m, d = robot.model, mujoco.MjData(robot.model)
     rng = np.random.default_rng(0)
     set_pose(robot, d)
@@ -26,7 +25,7 @@ def describe(robot: Robot) -> dict[str, Any]:
         mujoco.mj_kinematics(m, d)
         points[i] = d.site(robot.racket_site).xpos
     shoulder = d.xpos[m.body(robot.shoulder_body).id]
-    level = np.abs(points[:, 2] - robot.standing_height - STRIKE_HEIGHT) < 0.15
+    level = np.abs(points[:, 2] - robot.standing_height - robot.scale.strike_middle) < 0.15
     flat = np.linalg.norm(points[level, :2] - shoulder[:2], axis=1)
     return {
         "name": robot.name, "folder": str(robot.spec_path.parent), "mass_kg": float(m.body_subtreemass[0]),

@@ -1,5 +1,6 @@
 """The contract: round trip, and refusals that name the field."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,12 @@ def test_json_round_trip(contract):
     np.testing.assert_array_equal(again.chain.offset, contract.chain.offset)
 
 
+def test_contract_from_before_there_was_a_scale_is_read_with_the_first_robots(contract):
+    data = json.loads(contract.to_json())
+    del data["scale"]
+    PolicyContract.from_json(json.dumps(data)).check_fits(contract)
+
+
 def test_robot_that_reports_joints_in_another_order_fits(contract, rng):
     contract.check_fits(permuted(contract, rng.permutation(len(contract.joint_names))))
 
@@ -47,6 +54,7 @@ def test_everything_that_shapes_the_motion_is_compared(contract):
     flipped = contract.mirror_sign.copy()
     flipped[3] *= -1
     for other, said in ((replace(contract, chain=chain), "tip"), (replace(contract, joint_range=contract.joint_range * 0.9), "joint_range"),
+                        (replace(contract, scale=replace(contract.scale, reach=0.5)), "reach of the task's scale is 0.75 in the policy and 0.5"),
                         (replace(contract, mirror_sign=flipped), "mirror_sign"), (replace(contract, action_clip=1.0), "action_clip"),
                         (replace(contract, mirror_index=np.arange(18)), "mirror_index"), (replace(contract, arm_index=contract.arm_index[::-1]), "arm_index")):
         with pytest.raises(UserError, match=said):

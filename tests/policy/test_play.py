@@ -55,7 +55,7 @@ def test_policy_that_falls_at_once_ends_too(robot):
     assert len(figures["out_of_reach"]) == 37 - outcome.touched.sum()
 
 
-@pytest.mark.parametrize("cfg", [PlayCfg(repeats=0), PlayCfg(robots=0), PlayCfg(spread=(-1, 0))])
+@pytest.mark.parametrize("cfg", [PlayCfg(repeats=0), PlayCfg(robots=0), PlayCfg(spread_x=-1)])
 def test_sizes_that_make_no_sense_are_refused(robot, cfg):
     with pytest.raises(UserError):
         play(Scripted(robot, lambda k, n: np.zeros((n, 18))), cfg)

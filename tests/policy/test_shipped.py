@@ -103,14 +103,13 @@ def test_missing_or_foreign_policy_file_is_refused_in_one_line(tmp_path, content
 
 def test_act_on_one_robot_equals_the_task_in_a_batch(policy, robot):
     """What a robot would run (OnnxPolicy.act) gives the joint targets that the simulator applied."""
-    from policy.evaluation import EvalCfg as Cfg
     from policy.observations import RobotState, SwingCommand
-    from policy.swings import ShotPool, draw_swings
+    from policy.swings import ShotPool, SwingRange, draw_swings
     from policy.task import BadmintonTask
 
     rng = np.random.default_rng(1)
-    pool = ShotPool(rng, count=100)
-    task = BadmintonTask(robot, 4, lambda ids: draw_swings(rng, len(ids), Cfg().span, pool, robot.standing_height), seed=2, threads=1)
+    pool, span = ShotPool(rng, robot.scale, count=100), SwingRange.box(robot.scale)
+    task = BadmintonTask(robot, 4, lambda ids: draw_swings(rng, len(ids), span, pool), seed=2, threads=1)
     observation = task.reset()
     for _ in range(50):
         one = slice(1, 2)

@@ -1,5 +1,7 @@
 """The batched task: what arrives where and when, episodes, blow-ups, determinism."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,17 +10,17 @@ from policy.task import BadmintonTask, TaskCfg
 from sim.court import HOME_X
 from sim.serves import human_shots
 
-SPAN = SwingRange(wait_share=0.5, wait=(5, 20), planned_share=0.5)
+SPAN = {"wait_share": 0.5, "wait": (5, 20), "planned_share": 0.5}
 
 
 @pytest.fixture(scope="module")
-def pool():
-    return ShotPool(np.random.default_rng(0), count=200)
+def pool(robot):
+    return ShotPool(np.random.default_rng(0), robot.scale, count=200)
 
 
 def make(robot, pool, count=6, seed=3, span=SPAN, swings=3, threads=1):
-    rng = np.random.default_rng(seed)
-    return BadmintonTask(robot, count, lambda ids: draw_swings(rng, len(ids), span, pool, robot.standing_height), seed=seed,
+    rng, box = np.random.default_rng(seed), replace(SwingRange.box(robot.scale), **span)
+    return BadmintonTask(robot, count, lambda ids: draw_swings(rng, len(ids), box, pool), seed=seed,
                          threads=threads, cfg=TaskCfg(swings=swings))
 
 
@@ -134,7 +136,7 @@ def test_same_seed_same_bytes(robot, pool, threads):
 
 
 def test_waiting_robot_has_no_command(robot, pool):
-    task = make(robot, pool, span=SwingRange(wait_share=1.0, wait=(10, 11)))
+    task = make(robot, pool, span={"wait_share": 1.0, "wait": (10, 11)})
     task.reset()
     active = []
     for _ in range(15):
