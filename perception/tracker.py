@@ -10,6 +10,7 @@ Each camera updates the filter by itself at its own time of exposure, so cameras
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,14 @@ Array = np.ndarray
 class TrackerCfg:
     """Priors, noises and rules of the tracker.
 
-    drag_prior, drift_prior: mean and sigma of k [1/m] and s [m/s^2], of 55 flights by people (see `flight.py`).
+    drag_prior, drift_prior: mean and sigma of k [1/m] and s [m/s^2], of 55 flights by people (see `flight.py`). Slow shots
+    spin less: their s rises in proportion to the speed at the start up to drift_speed [m/s] (measured medians 0.38, 0.61 and
+    0.70 at 9 to 20, 20 to 30 and 30 to 50 m/s).
     acceleration_noise, flip_noise: white acceleration [m/s^2/sqrt(Hz)] in flight, and in the first flip_time [s] after a hit,
     while the shuttle turns over; drift_noise: random walk of s [m/s^2/sqrt(s)]. Set so that the mean NIS on recorded rallies
     is what the candidates' noise says.
-    gate: chi-square (two freedoms) of one camera's candidate; 13.8 is passed by 99.9 %.
+    gate: chi-square (two freedoms) of one camera's candidate, 13.8 is passed by 99.9 % of Gaussian ones; soft: beyond this the
+    candidate's noise is raised by chi-square / soft, since labels and blobs have longer tails than a Gaussian (Huber's idea).
     detection: chance that a camera reports a shuttle that is in its image.
     clutter_floor: false candidates per image taken for granted even where none were seen.
     confirm: score at which a track is given out; 14 is odds of a million to one.
@@ -47,12 +51,14 @@ class TrackerCfg:
     stereo: StereoCfg = StereoCfg()
     start: StartCfg = StartCfg()
     drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
-    drift_prior: tuple[float, float] = (0.67, 0.3)
-    acceleration_noise: float = 1.0
-    flip_noise: float = 8.0
+    drift_prior: tuple[float, float] = (0.7, 0.3)
+    drift_speed: float = 28.0
+    acceleration_noise: float = 0.2
+    flip_noise: float = 5.0
     flip_time: float = 0.1
-    drift_noise: float = 0.2
-    gate: float = 13.8
+    drift_noise: float = 0.1
+    gate: float = 25.0
+    soft: float = 5.0
     detection: float = 0.9
     clutter_floor: float = 0.2
     confirm: float = 14.0
@@ -96,7 +102,7 @@ class Track:
     gains: tuple[tuple[float, float], ...]  # (time, score gained) of the last trial span
     start_state: Array
     start_covariance: Array
-    rival: bool = False  # runs against the given-out track since its birth
+    height_scale: float = 1.0
 
     def score_since(self, time: float) -> float:
         """Score gained after `time` [s], as far back as the trial span reaches."""
@@ -104,7 +110,7 @@ class Track:
 
 
 @njit(cache=True)
-def _look(x, cov, eye, height_scale, pixels, noises, gate, residual, best_residual):
+def _look(x, cov, eye, height_scale, pixels, noises, gate, soft, residual, best_residual):
     """Nearest candidate of one camera, and the Joseph update with it, in place.
 
     Returns (index, NIS, log-likelihood); index -1: none within the gate; -2: the shuttle has no image there.
@@ -123,9 +129,10 @@ def _look(x, cov, eye, height_scale, pixels, noises, gate, residual, best_residu
             best_log = -0.5 * (nis + logdet) - 1.8378770664093453  # ln 2 pi
             best_residual[0], best_residual[1] = residual[0], residual[1]
     if best >= 0:
-        innovation(cov, slope, noises[best], 2, chol, pht)
+        noise = noises[best] * max(1.0, best_nis / soft)
+        innovation(cov, slope, noise, 2, chol, pht)
         whitened(chol, best_residual, 2, white)
-        correct(x, cov, slope, noises[best], 2, chol, pht, white, np.empty((STATES, 2)), np.empty((STATES, STATES)))
+        correct(x, cov, slope, noise, 2, chol, pht, white, np.empty((STATES, 2)), np.empty((STATES, STATES)))
     return best, best_nis, best_log
 
 
@@ -231,7 +238,7 @@ class Tracker:
         x, cov = track.state.copy(), track.covariance.copy()
         predict(x, cov, sight.time - track.time, self._noise(track.time, track.born), cfg.drift_noise, self._work)
         residual, best = np.empty(2), np.empty(2)
-        index, nis, log = _look(x, cov, sight.eye, self.height_scale, sight.pixels, sight.noise, cfg.gate, residual, best)
+        index, nis, log = _look(x, cov, sight.eye, self.height_scale, sight.pixels, sight.noise, cfg.gate, cfg.soft, residual, best)
         if index >= 0:
             gain = np.log(cfg.detection / density) + log
             hit: Hit | None = Hit(sight, index, nis, best, track.newest)
@@ -248,14 +255,14 @@ class Tracker:
 
     def _start(self, memory: _Memory, sight: Sight, taken: dict[int, bool]) -> _Memory:
         """New hypotheses from chains of pairs that no confirmed track explains."""
-        others = [s for s in memory.sights[:-1] if s.side != sight.side and abs(s.time - sight.time) <= self.cfg.start.pair_time]
+        same = [s.time for s in memory.sights if s.side == sight.side]
+        half = 0.55 * min((b - a for a, b in pairwise(same) if b > a), default=self.cfg.start.pair_time)  # half a period: the nearest, never the one before
+        others = [s for s in memory.sights[:-1] if s.side != sight.side and abs(s.time - sight.time) <= min(half, self.cfg.start.pair_time)]
         free = np.array([c for c in range(len(sight.pixels)) if not taken.get(c, False)], int)
         if not others or not len(free):
             return memory
         other = min(others, key=lambda s: abs(s.time - sight.time))
         known = [p for p in memory.pairs if sight.time - p[0] <= self.cfg.start.span]
-        if any(p[1] is other or p[2] is other for p in known):
-            return memory  # every exposure pairs once; the nearest in time came first
         used = {id(h.sight): h.index for t in memory.tracks if t.confirmed for h in (t.newest, t.newest.earlier if t.newest else None) if h}
         own = replace(sight, pixels=sight.pixels[free], noise=sight.noise[free], sizes=None if sight.sizes is None else sight.sizes[free])
         rest = np.array([c for c in range(len(other.pixels)) if used.get(id(other)) != c], int)
@@ -280,11 +287,12 @@ class Tracker:
         velocity = (last - first) / (when[-1] - when[0])
         looks = sorted(((s, int(index[m])) for f, m in zip(frames, picks, strict=True)
                         for s, index in ((f[0], f[2].left), (f[1], f[2].right))), key=lambda look: look[0].time)
-        x = np.array([*first, *velocity, cfg.drag_prior[0], cfg.drift_prior[0]])
+        drift = cfg.drift_prior[0] * min(1.0, float(np.linalg.norm(velocity)) / cfg.drift_speed)
+        x = np.array([*first, *velocity, cfg.drag_prior[0], drift])
         born = looks[0][0].time
         x[:3] += velocity * (born - when[0])
         cov = np.diag(np.array([*[cfg.start.position_sigma] * 3, *[cfg.start.velocity_sigma] * 3, cfg.drag_prior[1], cfg.drift_prior[1]]) ** 2)
-        track = Track(born, x, cov, born, cfg.new_flight, born, 0, None, False, (), x.copy(), cov.copy())
+        track = Track(born, x, cov, born, cfg.new_flight, born, 0, None, False, (), x.copy(), cov.copy(), scale)
         for one, index in looks:
             alone = replace(one, pixels=one.pixels[index:index + 1], noise=one.noise[index:index + 1])
             before = track.hits

@@ -1,0 +1,136 @@
+"""Where and when a flight can be hit: first crossing of a height, a sphere or a plane, with covariance of place and time.
+
+Mean and first-order covariance are integrated together with the flight model. At the crossing the covariance at a fixed time
+is turned into one of place and time by the delta method: a displacement dp moves the crossing by dt = -(n.dp) / (n.v), n being
+the normal of the surface. Source of the idea: first-order uncertainty propagation, e.g. JCGM 100:2008, 5.1.2.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perception.filter import STATES, predict, workspace
+
+Array = np.ndarray
+
+STEP = 1 / 120  # [s] between looks for a crossing: a shuttle bends less than 1 mm off the chord in it
+ACCURACY = 1e-6  # [s] to which a crossing is found
+GRAZING = 0.5  # [m/s] slower than this through a surface, a crossing has no time worth the name
+
+
+@dataclass(frozen=True, eq=False)
+class FlightNoise:
+    """White acceleration [m/s^2/sqrt(Hz)] and random walk of s [m/s^2/sqrt(s)] on the way; the tracker's, by default."""
+
+    acceleration: float = 0.2
+    drift: float = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Interception:
+    """First crossing: time [s]; place (3,) [m]; velocity (3,) [m/s]; and their first-order errors.
+
+    covariance (7, 7) of (place, velocity, time), place and velocity being those *at the crossing*: rank is lost along the
+    normal, since the crossing lies on the surface. state_covariance (8, 8): at the fixed time `time`.
+    """
+
+    time: float
+    place: Array
+    velocity: Array
+    covariance: Array
+    state: Array
+    state_covariance: Array
+
+    @property
+    def time_sigma(self) -> float:
+        """[s]"""
+        return float(np.sqrt(max(self.covariance[6, 6], 0.0)))
+
+
+def forecast(time: float, state: Array, covariance: Array, later: float, noise: FlightNoise = FlightNoise()) -> tuple[Array, Array]:
+    """State (8,) and covariance (8, 8) at `later` [s], not before `time`, of a flight known at `time`."""
+    x, cov = np.array(state, float), np.array(covariance, float)
+    predict(x, cov, later - time, noise.acceleration, noise.drift, workspace())
+    return x, cov
+
+
+def at_height(time: float, state: Array, covariance: Array, height: float, horizon: float = 2.0,
+              noise: FlightNoise = FlightNoise()) -> Interception | None:
+    """Where the flight comes down through `height` [m], within horizon [s]; None if it does not.
+
+    Upward crossings do not count: a player waits for the shuttle to come down.
+    """
+    normal = np.array([0.0, 0.0, -1.0])
+    return _first(time, state, covariance, lambda p: (height - p[2], normal), horizon, noise)
+
+
+def at_sphere(time: float, state: Array, covariance: Array, centre: Array, radius: float, horizon: float = 2.0,
+              noise: FlightNoise = FlightNoise()) -> Interception | None:
+    """Where the flight enters the sphere about centre (3,) [m] of radius [m]; None if it misses it, or is inside already."""
+    centre = np.asarray(centre, float)
+
+    def depth(p: Array) -> tuple[float, Array]:
+        out = p - centre
+        distance = float(np.linalg.norm(out))
+        return radius - distance, -out / max(distance, 1e-9)
+
+    return _first(time, state, covariance, depth, horizon, noise)
+
+
+def at_plane(time: float, state: Array, covariance: Array, point: Array, normal: Array, horizon: float = 2.0,
+             noise: FlightNoise = FlightNoise()) -> Interception | None:
+    """Where the flight goes through the plane at point (3,) [m] in the direction of its normal (3,); None if it does not."""
+    point, normal = np.asarray(point, float), np.asarray(normal, float) / np.linalg.norm(normal)
+    return _first(time, state, covariance, lambda p: (float((p - point) @ normal), normal), horizon, noise)
+
+
+def _first(time: float, state: Array, covariance: Array, depth: Callable[[Array], tuple[float, Array]], horizon: float,
+           noise: FlightNoise) -> Interception | None:
+    work = workspace()
+    x, cov = np.array(state, float), np.array(covariance, float)
+    if not (np.isfinite(x).all() and np.isfinite(cov).all()):
+        return None
+    gone, before = 0.0, depth(x[:3])[0]
+    while gone < horizon:
+        old_x, old_cov = x.copy(), cov.copy()
+        predict(x, cov, STEP, noise.acceleration, noise.drift, work)
+        after = depth(x[:3])[0]
+        if before < 0.0 <= after:
+            break
+        gone, before = gone + STEP, after
+    else:
+        return None
+    low, high = 0.0, STEP  # a crossing within one step: bisection, since the signed depth changes sign once in 8 ms
+    trial_cov = np.empty_like(cov)
+    while high - low > ACCURACY:
+        middle = 0.5 * (low + high)
+        x[:], trial_cov[:] = old_x, old_cov
+        predict(x, trial_cov, middle, noise.acceleration, noise.drift, work)
+        low, high = (low, middle) if depth(x[:3])[0] >= 0 else (middle, high)
+    x[:], cov[:] = old_x, old_cov
+    predict(x, cov, high, noise.acceleration, noise.drift, work)
+    normal = depth(x[:3])[1]
+    through = float(normal @ x[3:6])
+    if through < GRAZING:
+        return None
+    return Interception(time + gone + high, x[:3].copy(), x[3:6].copy(), crossing_covariance(x, cov, normal), x, cov)
+
+
+def crossing_covariance(state: Array, covariance: Array, normal: Array) -> Array:
+    """(7, 7) covariance of (place, velocity, time) where a flight crosses a surface of normal (3,), by the delta method.
+
+    state (8,) and covariance (8, 8) at the mean time of crossing.
+    """
+    from perception.flight import acceleration
+
+    v = state[3:6]
+    rate = np.concatenate([v, acceleration(v, float(state[6]), float(state[7]))])
+    shift = np.zeros(STATES)
+    shift[:3] = -normal / (normal @ v)
+    jacobian = np.zeros((7, STATES))
+    jacobian[:6, :6] = np.eye(6)
+    jacobian[:6] += rate[:, None] * shift
+    jacobian[6] = shift
+    out = jacobian @ covariance @ jacobian.T
+    return 0.5 * (out + out.T)
