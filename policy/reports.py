@@ -33,6 +33,18 @@ def print_play(console: Console, f: dict[str, Any], seconds: float) -> None:
             console.print(f"  {name[0]:>14}  comes down {name[1]:+.1f}, {name[2]:+.1f} m from home after {name[3]:.2f} s: {name[4]} ({n}x)")
 
 
+def print_rallies(console: Console, f: dict[str, Any], seconds: float) -> None:
+    """Score card of `birdie play --shots opponent`."""
+    rows = [
+        ("rallies", f"{f['rallies']} with a model of a person"),
+        ("good returns in a rally", f"median {f['median_returns']:g}, mean {f['mean_returns']:.1f}, best {f['best_returns']}"),
+        ("of all shots played at it", f"{f['returns'] / max(f['shots'], 1):.1%} returned"),
+        ("rallies ended", ", ".join(f"{n} {why}" for why, n in f["ends"].items())),
+        ("played in", f"{seconds:.1f} s"),
+    ]
+    console.print(_table("birdie play", rows))
+
+
 def print_evaluation(console: Console, f: dict[str, Any]) -> None:
     """Score card of `birdie eval`."""
     rows = [

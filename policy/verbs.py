@@ -50,18 +50,20 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
                  json_path)
 
 
-def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", as_hit: bool = False, repeats: int = 10,
-         spread_x: float | None = None, spread_y: float | None = None, robot: str = "", seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0,
-         json_path: JsonPath = None) -> None:
+def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"] = "human", as_hit: bool = False, repeats: int = 10,
+         spread_x: float | None = None, spread_y: float | None = None, rallies: int = 50, robot: str = "", seed: int = 11,
+         video: bool = True, out: Path | None = None, threads: int = 0, json_path: JsonPath = None) -> None:
     """Let the policy return shots that people hit; score card, recording and video go to runs/play/<time>.
 
     Args:
         policy: ONNX file with its contract inside.
-        shots: human: 37 measured flights of amateurs; launcher: drawn from the ETH paper's launcher.
+        shots: human: 37 measured flights of amateurs; launcher: drawn from the ETH paper's launcher; opponent: rallies with a
+            model of a person (sim/opponent.py).
         as_hit: leave each shot where it was hit instead of moving it around the robot's home.
         repeats: times each shot is served.
         spread_x: moved shots come down within this of home, fore and aft [m]; the robot's box of targets if left out.
         spread_y: the same sideways [m].
+        rallies: with --shots opponent: how many.
         robot: folder of your robot, if the policy is for one that does not ship.
         seed: of places and order.
         video: write rally.mp4 where headless OpenGL works.
@@ -79,8 +81,9 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
     from policy.play import PlayCfg
     from policy.play import play as run_play
     from policy.provenance import session_facts
+    from policy.rally import RallyCfg, play_rallies
     from policy.recorder import TaskRecorder
-    from policy.reports import print_play
+    from policy.reports import print_play, print_rallies
     from sim.robot import load_robot
 
     network = OnnxPolicy(policy)
@@ -91,12 +94,15 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher"] = "human", 
     start = time.monotonic()
     try:
         with console.status("playing ..."):
-            figures, _ = run_play(network, cfg, threads, recorder, robot)
+            if shots == "opponent":
+                figures = play_rallies(network, RallyCfg(rallies, seed=seed), threads, recorder, robot)
+            else:
+                figures, _ = run_play(network, cfg, threads, recorder, robot)
     finally:
         recorder.close()
     write_json(folder / "scores.json", figures)
     write_json(json_path, figures)
-    print_play(console, figures, time.monotonic() - start)
+    (print_rallies if shots == "opponent" else print_play)(console, figures, time.monotonic() - start)
     console.print(f"wrote {folder / 'rollout.mcap'} and scores.json")
     if display is not None and display.backend is None:
         console.print(display.note)
