@@ -59,7 +59,7 @@ class Robot:
     shoulder_body: str
     feet: tuple[str, ...]
     standing_height: float  # [m]
-    swing_speed: float  # [m/s] of the racket in a scripted swing: how fast it may be asked to be
+    swing_speed: float  # [m/s] of the racket that a scripted swing passes
 
     def per_joint(self, field: str) -> Array:
         """(J,) values of one Drive field, in policy order."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from sim.robot import Robot, load_robot
+from sim.robot import Robot, available_robots, load_robot
 
 settings.register_profile("birdie", deadline=None)  # the first example pays for compilation
 settings.load_profile("birdie")
@@ -17,6 +17,12 @@ settings.load_profile("birdie")
 @pytest.fixture(scope="session")
 def robot() -> Robot:
     return load_robot("anymal_dynaarm")
+
+
+@pytest.fixture(scope="session", params=list(available_robots()))
+def any_robot(request: pytest.FixtureRequest) -> Robot:
+    """Each robot that ships, in turn."""
+    return load_robot(request.param)
 
 
 @pytest.fixture

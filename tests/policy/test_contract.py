@@ -9,6 +9,7 @@ import pytest
 from perception.errors import UserError
 from policy.contract import PolicyContract
 from policy.task import contract_of
+from sim.robot import load_robot
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,11 @@ def test_everything_that_shapes_the_motion_is_compared(contract):
 def test_whole_arrays_are_only_handed_over_in_the_same_order(contract, rng):
     with pytest.raises(UserError, match="another order"):
         contract.check_same(permuted(contract, rng.permutation(len(contract.joint_names))))
+
+
+def test_policy_for_one_robot_is_refused_by_another(contract):
+    with pytest.raises(UserError, match="go2_x5: joint_names differ"):
+        contract.check_fits(contract_of(load_robot("go2_x5"), 0.02))
 
 
 def test_missing_joint_is_named(contract):

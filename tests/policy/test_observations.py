@@ -9,8 +9,8 @@ from policy.task import contract_of
 
 
 @pytest.fixture(scope="module")
-def contract(robot):
-    return contract_of(robot, 0.02)
+def contract(any_robot):
+    return contract_of(any_robot, 0.02)
 
 
 def scene(rng, n, joints):

@@ -14,6 +14,11 @@ SPAN = {"wait_share": 0.5, "wait": (5, 20), "planned_share": 0.5}
 
 
 @pytest.fixture(scope="module")
+def robot(any_robot):
+    return any_robot
+
+
+@pytest.fixture(scope="module")
 def pool(robot):
     return ShotPool(np.random.default_rng(0), robot.scale, count=200)
 
@@ -41,7 +46,7 @@ def test_shuttle_is_at_the_commanded_point_at_the_commanded_time(robot, pool):
 
 
 def test_measured_shot_arrives_with_its_own_speed(robot):
-    swings, ids = swings_for_shots(human_shots(), 1.8, wait=4)
+    swings, ids = swings_for_shots(human_shots(), robot.scale.meet_height, wait=4)
     assert len(ids) == 37
     order = iter(range(0, 37))
 
@@ -58,7 +63,7 @@ def test_measured_shot_arrives_with_its_own_speed(robot):
     start = np.linalg.norm(swings.shuttle_velocity, axis=1)
     np.testing.assert_allclose(start, np.linalg.norm(human_shots().velocity, axis=1))
     seen = np.zeros(37, bool)
-    for _ in range(110):
+    for _ in range(120):
         target = task.current.position + [HOME_X, 0, 0]
         step = task.step(np.zeros((37, 18)))
         for i in step.struck:

@@ -1,6 +1,7 @@
 """The robot model against things that can be worked out by hand."""
 
 import shutil
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -10,32 +11,67 @@ from perception.errors import UserError
 from sim.robot import MODELS, STICKING, build_spec, load_robot, set_pose
 
 
-def test_joint_ranges_are_radians(robot):
-    assert robot.joint_range[robot.joint_names.index("SH_ROT")] == pytest.approx([-4.312, 4.312])
-    assert robot.joint_range[robot.joint_names.index("EL_FLE")] == pytest.approx([0, 3.092])
-    assert np.ptp(robot.joint_range, axis=1).min() > 1.3
+@dataclass(frozen=True)
+class Facts:
+    """What one robot should be. ranges [rad] of some joints; knee: a leg joint and its torque [N m]; free: joints that can spin up in
+    the air; shoulder, elbow, wrist: joints of the swing; cocked: elbow and wrist before it [rad]; elbow: where it is sent; late: physics
+    step at which the wrist follows."""
+
+    ranges: dict[str, tuple[float, float]]
+    mass: float
+    knee: tuple[str, float]
+    free: tuple[str, ...]
+    swing: tuple[str, str, str]
+    cocked: tuple[float, float]
+    elbow: float
+    late: int
 
 
-def test_mass_adds_up_from_the_published_parts(robot):
-    # trunk 26.4, four legs of 0.37 + 5.13 + 0.80, arm 9.445 without its last 0.048 kg link + 0.258 with racket, camera 0.3
-    assert robot.model.body_subtreemass[0] == pytest.approx(26.4 + 4 * 6.3 + 9.397 + 0.258 + 0.3, abs=0.01)
+FACTS = {
+    "anymal_dynaarm": Facts(
+        ranges={"SH_ROT": (-4.312, 4.312), "EL_FLE": (0, 3.092)},
+        # trunk, four legs of hip + thigh + shank, arm of 9.445 without its last 0.048 kg link, racket with that link, camera
+        mass=26.4 + 4 * (0.37 + 5.13 + 0.80) + 9.397 + 0.258 + 0.3,
+        knee=("LF_KFE", 80), free=("LF_KFE", "SH_ROT", "FA_ROT"),
+        swing=("SH_FLE", "EL_FLE", "WRIST_1"), cocked=(1.0, -1.5), elbow=0.5, late=11),
+    "go2_x5": Facts(
+        ranges={"FL_CALF": (-2.7227, -0.83776), "WAIST": (-2.618, 2.618)},
+        # trunk, four legs of hip + thigh + calf + foot, arm without its hand, racket with flange and holder, camera
+        mass=6.921 + 4 * (0.678 + 1.152 + 0.154 + 0.04) + 2.939 + 0.258 + 0.3,
+        knee=("FL_CALF", 35.55), free=("FL_HIP", "WAIST", "WRIST_ROLL"),
+        swing=("SHOULDER", "ELBOW", "WRIST_PITCH"), cocked=(0.7, -1.5), elbow=0.3, late=28),
+}
 
 
-def test_mass_is_balanced_left_and_right(robot):
-    d = mujoco.MjData(robot.model)
-    set_pose(robot, d)
-    mujoco.mj_forward(robot.model, d)
+def facts(robot):
+    return FACTS[robot.name]
+
+
+def test_joint_ranges_are_radians(any_robot):
+    for name, (low, high) in facts(any_robot).ranges.items():
+        assert any_robot.joint_range[any_robot.joint_names.index(name)] == pytest.approx([low, high])
+    assert np.ptp(any_robot.joint_range, axis=1).min() > 1.3
+
+
+def test_mass_adds_up_from_the_published_parts(any_robot):
+    assert any_robot.model.body_subtreemass[0] == pytest.approx(facts(any_robot).mass, abs=0.01)
+
+
+def test_mass_is_balanced_left_and_right(any_robot):
+    d = mujoco.MjData(any_robot.model)
+    set_pose(any_robot, d)
+    mujoco.mj_forward(any_robot.model, d)
     assert d.subtree_com[0][1] == pytest.approx(0, abs=1e-9)
     assert abs(d.subtree_com[0][0]) < 0.1
 
 
-def test_stands_still_for_five_seconds_with_no_action(robot):
-    d = mujoco.MjData(robot.model)
-    set_pose(robot, d)
-    d.ctrl[:] = robot.drive_from_joint @ (robot.default_pose + robot.standing_offset)
+def test_stands_still_for_five_seconds_with_no_action(any_robot):
+    d = mujoco.MjData(any_robot.model)
+    set_pose(any_robot, d)
+    d.ctrl[:] = any_robot.drive_from_joint @ (any_robot.default_pose + any_robot.standing_offset)
     for _ in range(1000):
-        mujoco.mj_step(robot.model, d)
-    assert d.qpos[2] == pytest.approx(robot.standing_height, abs=0.02)
+        mujoco.mj_step(any_robot.model, d)
+    assert d.qpos[2] == pytest.approx(any_robot.standing_height, abs=0.02)
     assert np.abs(d.qvel).max() < 0.05
     assert np.abs(d.qpos[:2]).max() < 0.02
 
@@ -52,21 +88,21 @@ def free_motor(robot, name):
     return m, d
 
 
-def test_dropped_robot_lands_on_its_feet_and_carries_its_weight(robot):
-    d = mujoco.MjData(robot.model)
-    set_pose(robot, d)
+def test_dropped_robot_lands_on_its_feet_and_carries_its_weight(any_robot):
+    d = mujoco.MjData(any_robot.model)
+    set_pose(any_robot, d)
     d.qpos[2] += 0.05
-    d.ctrl[:] = robot.drive_from_joint @ (robot.default_pose + robot.standing_offset)
+    d.ctrl[:] = any_robot.drive_from_joint @ (any_robot.default_pose + any_robot.standing_offset)
     for _ in range(600):
-        mujoco.mj_step(robot.model, d)
-    mujoco.mj_forward(robot.model, d)
-    feet = {robot.model.geom(f).id for f in robot.feet}
+        mujoco.mj_step(any_robot.model, d)
+    mujoco.mj_forward(any_robot.model, d)
+    feet = {any_robot.model.geom(f).id for f in any_robot.feet}
     force, up = np.zeros(6), 0.0
     for i, contact in enumerate(d.contact):
         assert contact.geom[0] in feet or contact.geom[1] in feet
-        mujoco.mj_contactForce(robot.model, d, i, force)
+        mujoco.mj_contactForce(any_robot.model, d, i, force)
         up += force[0]
-    assert up == pytest.approx(robot.model.body_subtreemass[0] * 9.81, rel=0.01)
+    assert up == pytest.approx(any_robot.model.body_subtreemass[0] * 9.81, rel=0.01)
 
 
 def test_arm_swinging_freely_keeps_its_energy(robot):
@@ -94,20 +130,21 @@ def test_arm_swinging_freely_keeps_its_energy(robot):
     assert d.energy.sum() == pytest.approx(start, abs=0.002 * seen)
 
 
-def test_scripted_swing_reaches_twelve_metres_per_second_within_the_drives_limits(robot):
+def test_scripted_swing_reaches_its_declared_speed_within_the_drives_limits(any_robot):
+    robot, known = any_robot, facts(any_robot)
     m, d = robot.model, mujoco.MjData(robot.model)
     set_pose(robot, d)
     target = robot.default_pose + robot.standing_offset
-    at = {name: i for i, name in enumerate(robot.joint_names)}
-    target[at["WRIST_1"]], target[at["EL_FLE"]] = -1.5, 1.0
+    shoulder, elbow, wrist = (robot.joint_names.index(n) for n in known.swing)
+    target[elbow], target[wrist] = known.cocked
     d.qpos[robot.qpos_index] = target
     peak, limiting = 0.0, ""
     for step in range(60):
         aim = target.copy()
-        aim[at["SH_FLE"]] = 2.1
-        aim[at["EL_FLE"]] = 0.5
-        if step > 11:
-            aim[at["WRIST_1"]] = 2.0
+        aim[shoulder] = 2.1
+        aim[elbow] = known.elbow
+        if step > known.late:
+            aim[wrist] = 2.0
         d.ctrl[:] = robot.drive_from_joint @ aim
         mujoco.mj_step(m, d)
         velocity = np.zeros(6)
@@ -117,18 +154,20 @@ def test_scripted_swing_reaches_twelve_metres_per_second_within_the_drives_limit
         assert share[robot.arm_index].max() < 1
         if np.linalg.norm(velocity[3:]) > peak:
             peak, limiting = float(np.linalg.norm(velocity[3:])), robot.joint_names[int(np.argmax(share))]
-    print(f"racket peak {peak:.1f} m/s; nearest to its speed limit: {limiting}")
-    assert peak >= 12
+    print(f"{robot.name}: racket peak {peak:.1f} m/s; nearest to its speed limit: {limiting}")
+    assert peak >= robot.swing_speed == 12
 
 
-def test_motor_gives_no_more_than_its_torque_at_stall(robot):
-    m, d = free_motor(robot, "LF_KFE")
+def test_motor_gives_no_more_than_its_torque_at_stall(any_robot):
+    name, torque = facts(any_robot).knee
+    m, d = free_motor(any_robot, name)
     mujoco.mj_step(m, d, nstep=2)  # the command takes one step to arrive
-    assert d.actuator_force[robot.joint_names.index("LF_KFE")] == pytest.approx(80)
+    assert d.actuator_force[any_robot.joint_names.index(name)] == pytest.approx(torque)
 
 
-@pytest.mark.parametrize("name", ["LF_KFE", "SH_ROT", "FA_ROT"])
-def test_motor_speed_stays_under_no_load(robot, name):
+@pytest.mark.parametrize(("which", "name"), [(r, n) for r, known in FACTS.items() for n in known.free])
+def test_motor_speed_stays_under_no_load(which, name):
+    robot = load_robot(which)
     m, d = free_motor(robot, name)
     i = robot.joint_names.index(name)
     peak = 0.0
@@ -158,21 +197,21 @@ def test_belt_adds_shoulder_to_elbow(robot):
     assert moment[i, robot.qvel_index[j]] == moment[i, robot.qvel_index[i]] == 1
 
 
-def test_mirrored_robot_moves_as_the_mirror_image(robot, rng):
-    m = robot.model
+def test_mirrored_robot_moves_as_the_mirror_image(any_robot, rng):
+    m = any_robot.model
     left, right = mujoco.MjData(m), mujoco.MjData(m)
     for d in (left, right):
-        set_pose(robot, d)
+        set_pose(any_robot, d)
         d.qpos[2] = 3  # in the air: contacts are solved in an order that the mirror does not keep
-    offset = rng.normal(size=len(robot.joint_names)) * 0.2
-    target = robot.default_pose + offset
-    left.ctrl[:] = robot.drive_from_joint @ target
-    right.ctrl[:] = robot.drive_from_joint @ (robot.mirror_sign * target[robot.mirror_index])
+    offset = rng.normal(size=len(any_robot.joint_names)) * 0.2
+    target = any_robot.default_pose + offset
+    left.ctrl[:] = any_robot.drive_from_joint @ target
+    right.ctrl[:] = any_robot.drive_from_joint @ (any_robot.mirror_sign * target[any_robot.mirror_index])
     for _ in range(40):
         mujoco.mj_step(m, left)
         mujoco.mj_step(m, right)
-    q_left, q_right = left.qpos[robot.qpos_index], right.qpos[robot.qpos_index]
-    np.testing.assert_allclose(q_right, robot.mirror_sign * q_left[robot.mirror_index], atol=1e-6)
+    q_left, q_right = left.qpos[any_robot.qpos_index], right.qpos[any_robot.qpos_index]
+    np.testing.assert_allclose(q_right, any_robot.mirror_sign * q_left[any_robot.mirror_index], atol=1e-6)
     np.testing.assert_allclose(right.qpos[:3], left.qpos[:3] * [1, -1, 1], atol=1e-6)
 
 

@@ -17,12 +17,22 @@ def altered(tmp_path, name, old, new):
     return load_robot(folder)
 
 
-def test_shipped_robot_is_fit_and_of_the_size_it_should_be(robot):
-    facts = describe(robot)
+# mass [kg]; farthest racket [m]: the links stretched with the wrist bent, 0.047 + 0.413 + 0.421 + 0.589 and 0.040 + 0.264 + 0.251 + 0.590
+SIZES = {"anymal_dynaarm": (61.6, 1.475), "go2_x5": (18.5, 1.145)}
+
+
+def test_shipped_robot_is_fit_and_of_the_size_it_should_be(any_robot):
+    facts, (mass, reach) = describe(any_robot), SIZES[any_robot.name]
     assert facts["problems"] == []
-    assert facts["mass_kg"] == pytest.approx(61.6, abs=0.1)
-    assert 1.3 < facts["reach_m"] < 1.475  # stretched with the wrist bent: 0.047 + 0.413 + 0.421 + 0.589 m
+    assert facts["mass_kg"] == pytest.approx(mass, abs=0.1)
+    assert 0.9 * reach < facts["reach_m"] <= reach
     assert facts["arm_joints"] == 6 and facts["joints"] == 18
+
+
+def test_targets_are_where_the_racket_can_get(any_robot):
+    """Farther to the side than to the highest target, at its height, so that some reach is left to play with."""
+    scale = any_robot.scale
+    assert describe(any_robot)["strike_range_m"] > scale.walk_from
 
 
 @pytest.mark.parametrize(("name", "old", "new", "said"), [
