@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perception.filter import STATES, predict, workspace
+from perception.flight import GRAVITY, acceleration
 
 Array = np.ndarray
 
@@ -21,10 +22,19 @@ GRAZING = 0.5  # [m/s] slower than this through a surface, a crossing has no tim
 
 @dataclass(frozen=True, eq=False)
 class FlightNoise:
-    """White acceleration [m/s^2/sqrt(Hz)] and random walk of s [m/s^2/sqrt(s)] on the way; the tracker's, by default."""
+    """What a flight does on the way that the model does not know: white acceleration [m/s^2/sqrt(Hz)] and random walk of s
+    [m/s^2/sqrt(s)], the tracker's by default; gravity: sigma of its share, for rigs whose heights are not metric
+    (`height_scale.py`), 0 for those that are."""
 
-    acceleration: float = 0.2
+    acceleration: float = 0.18
     drift: float = 0.1
+    gravity: float = 0.0
+
+    def add_gravity(self, covariance: Array, span: float) -> None:
+        """Add to covariance (8, 8), in place, what unsure gravity adds over span [s]; drag on the difference is left out."""
+        fall = np.zeros(STATES)
+        fall[2], fall[5] = 0.5 * GRAVITY * span**2, GRAVITY * span
+        covariance += self.gravity**2 * np.outer(fall, fall)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +62,7 @@ def forecast(time: float, state: Array, covariance: Array, later: float, noise: 
     """State (8,) and covariance (8, 8) at `later` [s], not before `time`, of a flight known at `time`."""
     x, cov = np.array(state, float), np.array(covariance, float)
     predict(x, cov, later - time, noise.acceleration, noise.drift, workspace())
+    noise.add_gravity(cov, max(later - time, 0.0))
     return x, cov
 
 
@@ -110,6 +121,7 @@ def _first(time: float, state: Array, covariance: Array, depth: Callable[[Array]
         low, high = (low, middle) if depth(x[:3])[0] >= 0 else (middle, high)
     x[:], cov[:] = old_x, old_cov
     predict(x, cov, high, noise.acceleration, noise.drift, work)
+    noise.add_gravity(cov, gone + high)
     normal = depth(x[:3])[1]
     through = float(normal @ x[3:6])
     if through < GRAZING:
@@ -122,8 +134,6 @@ def crossing_covariance(state: Array, covariance: Array, normal: Array) -> Array
 
     state (8,) and covariance (8, 8) at the mean time of crossing.
     """
-    from perception.flight import acceleration
-
     v = state[3:6]
     rate = np.concatenate([v, acceleration(v, float(state[6]), float(state[7]))])
     shift = np.zeros(STATES)

@@ -51,9 +51,9 @@ class TrackerCfg:
     stereo: StereoCfg = StereoCfg()
     start: StartCfg = StartCfg()
     drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
-    drift_prior: tuple[float, float] = (0.7, 0.3)
+    drift_prior: tuple[float, float] = (0.7, 0.25)
     drift_speed: float = 28.0
-    acceleration_noise: float = 0.2
+    acceleration_noise: float = 0.18
     flip_noise: float = 5.0
     flip_time: float = 0.1
     drift_noise: float = 0.1
@@ -88,7 +88,7 @@ class Hit:
 @dataclass(frozen=True, eq=False)
 class Track:
     """A flight: time [s] of the state (8,) and covariance (8, 8), see `filter.py`; born [s] at its first candidate; score;
-    last_seen [s]; hits taken; height_scale it was filtered with; the start state it was filtered from, for filtering again."""
+    last_seen [s]; hits taken; the start state it was filtered from, for filtering again; height_scale it is filtered with, and its sigma."""
 
     time: float
     state: Array
@@ -103,6 +103,7 @@ class Track:
     start_state: Array
     start_covariance: Array
     height_scale: float = 1.0
+    height_scale_sigma: float = 0.0
 
     def score_since(self, time: float) -> float:
         """Score gained after `time` [s], as far back as the trial span reaches."""
@@ -167,10 +168,10 @@ class Tracker:
     _now: _Memory = field(default_factory=_Memory)
     _past: deque[tuple[Sight, _Memory]] = field(default_factory=deque)
     _work: Array = field(default_factory=workspace)
-    height_scale: float = 1.0
+    height_scale: tuple[float, float] = (1.0, 0.0)  # value and sigma for flights that begin from now on
 
     def __post_init__(self) -> None:
-        self.height_scale = self.cfg.height_scale
+        self.height_scale = (self.cfg.height_scale, self.cfg.height_scale_sigma)
 
     @property
     def track(self) -> Track | None:
@@ -238,14 +239,14 @@ class Tracker:
         x, cov = track.state.copy(), track.covariance.copy()
         predict(x, cov, sight.time - track.time, self._noise(track.time, track.born), cfg.drift_noise, self._work)
         residual, best = np.empty(2), np.empty(2)
-        index, nis, log = _look(x, cov, sight.eye, self.height_scale, sight.pixels, sight.noise, cfg.gate, cfg.soft, residual, best)
+        index, nis, log = _look(x, cov, sight.eye, track.height_scale, sight.pixels, sight.noise, cfg.gate, cfg.soft, residual, best)
         if index >= 0:
             gain = np.log(cfg.detection / density) + log
             hit: Hit | None = Hit(sight, index, nis, best, track.newest)
             seen, hits = sight.time, track.hits + 1
         else:
             wide, high = 2 * sight.eye[14], 2 * sight.eye[15]
-            visible = index == -1 and inside(sight.eye, x, self.height_scale, wide, high, 0.0)
+            visible = index == -1 and inside(sight.eye, x, track.height_scale, wide, high, 0.0)
             gain = np.log(1 - cfg.detection) if visible else 0.0
             hit, seen, hits = track.newest, track.last_seen, track.hits
         gains = tuple(g for g in track.gains if g[0] > sight.time - cfg.trial - 0.1) + ((sight.time, gain),)
@@ -268,7 +269,7 @@ class Tracker:
         rest = np.array([c for c in range(len(other.pixels)) if used.get(id(other)) != c], int)
         far = replace(other, pixels=other.pixels[rest], noise=other.noise[rest], sizes=None if other.sizes is None else other.sizes[rest])
         left, right = (own, far) if sight.side == 0 else (far, own)
-        found = pair(left, right, self.cfg.stereo, self.cfg.start.most_pairs, self.height_scale)
+        found = pair(left, right, self.cfg.stereo, self.cfg.start.most_pairs, self.height_scale[0])
         known.append((0.5 * (sight.time + other.time), left, right, found))
         memory = replace(memory, pairs=tuple(known))
         tracks = list(memory.tracks)
@@ -280,7 +281,7 @@ class Tracker:
 
     def _begin(self, frames: list[Any], picks: list[int], clutter: tuple[float, float]) -> Track | None:
         """Filter a chain of pairs from wide priors; None where the pairs are no flight."""
-        cfg, scale = self.cfg, self.height_scale
+        cfg, (scale, scale_sigma) = self.cfg, self.height_scale
         stretch = np.array([1.0, 1.0, scale])
         first, last = frames[0][2].points[picks[0]] * stretch, frames[-1][2].points[picks[-1]] * stretch
         when = [0.5 * (f[0].time + f[1].time) for f in frames]
@@ -292,7 +293,7 @@ class Tracker:
         born = looks[0][0].time
         x[:3] += velocity * (born - when[0])
         cov = np.diag(np.array([*[cfg.start.position_sigma] * 3, *[cfg.start.velocity_sigma] * 3, cfg.drag_prior[1], cfg.drift_prior[1]]) ** 2)
-        track = Track(born, x, cov, born, cfg.new_flight, born, 0, None, False, (), x.copy(), cov.copy(), scale)
+        track = Track(born, x, cov, born, cfg.new_flight, born, 0, None, False, (), x.copy(), cov.copy(), scale, scale_sigma)
         for one, index in looks:
             alone = replace(one, pixels=one.pixels[index:index + 1], noise=one.noise[index:index + 1])
             before = track.hits

@@ -22,7 +22,8 @@ SHUTTLE_SIZE = 0.065  # [m] skirt across its feather tips, 58 to 68 mm by the la
 class StereoCfg:
     """Noise of a candidate pixel and the gates of a pair.
 
-    pixel_sigma, blur_share: sigma [px] of a candidate at rest, and its share of the streak that the exposure smears.
+    pixel_sigma, blur_share: sigma [px] of a candidate at rest, and its share of the streak that the exposure smears. Labels of
+    recorded rallies scatter by 1 px about a smooth flight; the rest stands for the rig's own local errors, which last many frames.
     epipolar_gate: chi-square (one freedom) of the distance from the epipolar line; 10.8 is passed by 99.9 % of true pairs.
     depth_range, height_range [m]: where a shuttle can be, in front of the cameras and above the floor; the upper ends are a
     hall's, our choice: wide enough for any lob, and they throw out most false pairs.
@@ -30,7 +31,7 @@ class StereoCfg:
     speed_between: [m/s] motion allowed for between exposures of cameras that are not synchronised; our choice, a fast drive.
     """
 
-    pixel_sigma: float = 1.0
+    pixel_sigma: float = 1.6
     blur_share: float = 0.05
     epipolar_gate: float = 10.8
     depth_range: tuple[float, float] = (0.3, 25.0)
