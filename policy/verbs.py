@@ -258,6 +258,7 @@ def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -
         folder: name of a robot, or a folder with robot.xml and robot.yaml; all that ship if left out.
         json_path: write what is printed to this file.
     """
+    from policy.curriculum import CurriculumCfg
     from sim.robot import available_robots, load_robot
     from sim.robot_check import describe
 
@@ -266,6 +267,9 @@ def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -
     for f in found:
         print(f"{f['name']}: {f['mass_kg']:.1f} kg, stands {f['standing_height_m']:.2f} m high, {f['joints']} joints ({f['arm_joints']} in the arm), "
               f"racket up to {f['reach_m']:.2f} m from the shoulder, {f['strike_range_m']:.2f} m ahead at strike height")
+        s = f["scale"]
+        print(f"  its task: targets +-{s['box_x']:.2f} x +-{s['box_y']:.2f} m around home, {s['standing_height'] + s['strike_low']:.2f} to "
+              f"{s['standing_height'] + s['strike_high']:.2f} m high; racket to {CurriculumCfg().top_share * s['swing_speed']:.1f} m/s; fallen below {s['fall_height']:.2f} m")
         for line in f["problems"]:
             print(f"  to mend: {line}")
     if any(f["problems"] for f in found):

@@ -13,7 +13,8 @@ TOLERANCE = 1e-6  # [m] between a pose and its mirror image
 
 
 def describe(robot: Robot) -> dict[str, Any]:
-    """Size and strength. reach_m: farthest racket from the shoulder; strike_range_m: farthest at the middle height of targets."""
+    """Size and strength. reach_m: farthest racket from the shoulder; strike_range_m: farthest at the middle height of targets;
+    scale: the task's lengths."""
     m, d = robot.model, mujoco.MjData(robot.model)
     rng = np.random.default_rng(0)
     set_pose(robot, d)
@@ -32,7 +33,7 @@ def describe(robot: Robot) -> dict[str, Any]:
         "joints": len(robot.joint_names), "arm_joints": len(arm), "standing_height_m": robot.standing_height,
         "reach_m": float(np.linalg.norm(points - shoulder, axis=1).max()),
         "strike_range_m": float(flat.max()) if len(flat) else 0.0,
-        "torque_nm": float(robot.per_joint("torque").max()), "problems": problems(robot),
+        "torque_nm": float(robot.per_joint("torque").max()), "scale": vars(robot.scale), "problems": problems(robot),
     }
 
 
