@@ -12,11 +12,12 @@ def main() -> None:
     """Entry point of `birdie`."""
     import tyro
 
+    from perception import verbs as perception_verbs
     from perception.errors import UserError
     from policy import verbs
 
     table = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export,
-             "bench": verbs.bench, "robots": verbs.robots}
+             "bench": verbs.bench, "robots": verbs.robots, "track": perception_verbs.track}
     try:
         tyro.extras.subcommand_cli_from_dict(
             table, prog="birdie", description="Train, play and measure a quadruped with an arm that plays badminton.",

@@ -73,7 +73,9 @@ def chains(frames: list[Any], cfg: StartCfg = StartCfg()) -> list[list[tuple[int
             near = distance[np.arange(len(i)), nearest]
             picks[n] = np.where(near <= cfg.tolerance**2, nearest, -1)
             cost += np.where(near <= cfg.tolerance**2, near, cfg.tolerance**2)
-        hits = sum((p >= 0).astype(int) for p in picks.values()) if picks else np.zeros(len(i), int)
+        hits = np.zeros(len(i), int)
+        for p in picks.values():
+            hits += p >= 0
         good = np.flatnonzero(hits >= 1)
         for c in good[np.argsort(cost[good] - 20.0 * hits[good], kind="stable")[:cfg.most_chains]]:
             chain = [(base + first, int(i[c])), *((base + n, int(p[c])) for n, p in picks.items() if p[c] >= 0), (base + newest, int(j[c]))]

@@ -48,12 +48,12 @@ class TrackerCfg:
     are metric: (1, 0). Rigs calibrated on court lines are good to 3 %, see `height_scale.py`.
     """
 
-    stereo: StereoCfg = StereoCfg()
-    start: StartCfg = StartCfg()
+    stereo: StereoCfg = field(default_factory=StereoCfg)
+    start: StartCfg = field(default_factory=StartCfg)
     drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
     drift_prior: tuple[float, float] = (0.7, 0.25)
     drift_speed: float = 28.0
-    acceleration_noise: float = 0.18
+    acceleration_noise: float = 0.15
     flip_noise: float = 5.0
     flip_time: float = 0.1
     drift_noise: float = 0.1
@@ -162,7 +162,6 @@ class Tracker:
     """Feed sights with `add`; read `track`. Times are of exposure, on one clock, in any order within cfg.memory."""
 
     cfg: TrackerCfg = TrackerCfg()
-    stereo: bool = True
     too_late: int = 0  # sights left out because they came later than cfg.memory
     repeats: int = 0  # sights left out because they showed the candidates of the sight before to the last bit: a frozen camera
     _now: _Memory = field(default_factory=_Memory)
@@ -308,7 +307,8 @@ class Tracker:
     def _judge(self, memory: _Memory, time: float) -> _Memory:
         """End what is over, settle rivals, put the track to give out first."""
         cfg = self.cfg
-        alive, ended = [], []
+        alive: list[Track] = []
+        ended: list[Track] = []
         for t in memory.tracks:
             quiet = time - t.last_seen
             fine = quiet <= (cfg.coast if t.confirmed else cfg.tentative_coast) and np.isfinite(t.state).all() and t.state[2] > cfg.floor
@@ -332,11 +332,13 @@ class Tracker:
 
 def _same(a: Track, b: Track) -> bool:
     """Whether two hypotheses took the same last candidates of both cameras."""
-    mine, theirs = [], []
-    for track, out in ((a, mine), (b, theirs)):
-        hit = track.newest
+    def last_two(track: Track) -> set[tuple[int, float, float, float]]:
+        out, hit = set(), track.newest
         for _ in range(2):
             if hit is not None:
-                out.append((hit.sight.side, hit.sight.time, tuple(hit.sight.pixels[hit.index])))
+                u, v = hit.sight.pixels[hit.index]
+                out.add((hit.sight.side, hit.sight.time, float(u), float(v)))
                 hit = hit.earlier
-    return set(mine) == set(theirs)
+        return out
+
+    return last_two(a) == last_two(b)

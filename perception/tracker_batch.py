@@ -35,7 +35,7 @@ class TrackerBatchCfg:
     drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
     drift_prior: tuple[float, float] = (0.7, 0.25)
     drift_speed: float = 28.0
-    acceleration_noise: float = 0.18
+    acceleration_noise: float = 0.15
     flip_noise: float = 5.0
     flip_time: float = 0.1
     drift_noise: float = 0.1
@@ -96,8 +96,9 @@ class TrackerBatch:
         pixel, disparity = self.cfg.pixel_sigma**2, self.cfg.disparity_sigma**2
         noise = np.diag([pixel, pixel, disparity] if size == 3 else [pixel] * 4)
         times = np.broadcast_to(np.asarray(time, float), (self.count,)).copy()
-        _place(self._eyes, *(np.ascontiguousarray(np.broadcast_to(one if one is not None else home, (self.count, *home.shape)), float)
-                             for one, home in zip((rotation, translation), self._home, strict=True)), self._relative, self._lens)
+        turn, shift = (np.ascontiguousarray(np.broadcast_to(home if one is None else one, (self.count, *home.shape)), float)
+                       for one, home in zip((rotation, translation), self._home, strict=True))
+        _place(self._eyes, turn, shift, self._relative, self._lens)
         _tick(self.state, self.covariance, self.time, self.born, self.last_seen, self.valid, self._window_time, self._window, self._window_eyes,
               times, measurement, np.ascontiguousarray(seen, bool), self._eyes, noise, size, self._numbers, *self._scratch)
 

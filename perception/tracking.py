@@ -54,7 +54,7 @@ class TrackLog:
     tracks: list[Track | None] = field(default_factory=list)
     flights: list[Track] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    height_scale: HeightScale = HeightScale()
+    height_scale: HeightScale = field(default_factory=HeightScale)
 
 
 def read_labels(path: Path) -> Labels:

@@ -1,1 +1,125 @@
 """Verbs of the command line that need neither simulator nor policy. Imports are inside, so that `--help` is instant."""
+
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from perception.errors import UserError
+from perception.output import JsonPath, stamp, write_json
+
+
+def track(paths: tyro.conf.Positional[tuple[Path, ...]], rig: Path | None = None, height: float = 1.2, offset: float | None = None,
+          height_scale: float = 0.0, out: Path | None = None, json_path: JsonPath = None) -> None:
+    """Track the shuttle through recordings, as they would have arrived, and foretell where it can be hit.
+
+    A folder is scored: label files with shots.csv and *_xyz.csv, or files of measured points (t_s, x_m, y_m, z_m; no rig). Two
+    label files, left and right, give the track and its interceptions as CSV and a report, in runs/track/<time>.
+
+    Args:
+        paths: a folder, or the left and the right label file.
+        rig: the cameras: rig.yaml, or rig.json of the recordings.
+        height: for two files: interceptions are where the shuttle comes down through it [m].
+        offset: for two files: frames of the right camera minus frames of the left; found from the labels if left out.
+        height_scale: true metres per metre of the rig's heights; 0 learns it, flight by flight; 1 for rigs calibrated on a board.
+        out: folder to write to.
+        json_path: write the figures to this file.
+    """
+    from perception.points import is_points
+
+    if len(paths) == 1 and paths[0].is_dir():
+        folder = paths[0]
+        if not list(folder.glob("*_camera1.csv")) and any(is_points(p) for p in folder.glob("*.csv")):
+            write_json(json_path, _track_points(folder))
+            return
+        write_json(json_path, _track_folder(folder, rig, height_scale))
+    elif len(paths) == 2:
+        write_json(json_path, _track_pair(paths[0], paths[1], rig, height, offset, height_scale, out))
+    else:
+        raise UserError("track takes one folder, or two label files: left, then right"
+                        + (f"; there is no folder {paths[0]}" if len(paths) == 1 else ""))
+
+
+def _rig_and_scale(path: Path | None, height_scale: float) -> tuple[Any, Any]:
+    from perception.camera import StereoRig
+    from perception.height_scale import HeightScale
+
+    if path is None:
+        raise UserError("track needs --rig FILE: the cameras' rig.yaml or rig.json")
+    if height_scale and not 0.8 <= height_scale <= 1.25:
+        raise UserError(f"--height-scale {height_scale:g} is no scale of a usable rig; give 0.8 to 1.25, or 0 to learn it")
+    return StereoRig.load(path), HeightScale(height_scale, 0.0) if height_scale else HeightScale()
+
+
+def _track_folder(folder: Path, rig: Path | None, height_scale: float) -> dict[str, Any]:
+    from rich.console import Console
+
+    from perception.track_score import score_folder
+
+    console = Console(highlight=False, soft_wrap=True)
+    loaded, scale = _rig_and_scale(rig, height_scale)
+    with console.status(f"tracking {folder} ..."):
+        figures, _ = score_folder(folder, loaded, scale=scale)
+
+    def shown(value: float | None, unit: float) -> str:
+        return "  none" if value is None else f"{value * unit:6.1f}"
+
+    console.print(f"{figures['flights']} flights scored, {figures['tracks']} tracked; rig heights times {figures['height_scale']:.3f} "
+                  f"+- {figures['height_scale_sigma']:.3f} by the end")
+    console.print("foretold end of the flight against the measured one: median / 90 % [cm], median time [ms], flights never foretold")
+    for h in figures["median_m"]:
+        console.print(f"  {h} s before ({figures['scored'][h]} flights) {shown(figures['median_m'][h], 100)} / {shown(figures['p90_m'][h], 100)}"
+                      f"  {shown(figures['median_time_error_ms'][h], 1)}  {figures['missed'][h]}")
+    console.print(f"68 % ellipsoids hold {100 * figures['coverage_68']:.0f} %, 95 % ones {100 * figures['coverage_95']:.0f} %; first usable forecast "
+                  f"{shown(figures['first_prediction_ms'], 1).strip()} ms after the hit (90 %: {shown(figures['first_prediction_p90_ms'], 1).strip()})")
+    for note in figures["notes"]:
+        console.print(f"  note: {note}")
+    return figures
+
+
+def _track_points(folder: Path) -> dict[str, Any]:
+    from perception.points import score_points
+
+    figures = score_points(folder)
+    print("each point against its own forecast: rms, mean NIS (95 % bounds), drag")
+    for name, f in figures["flights"].items():
+        low, high = f["nis_bounds"]
+        print(f"  {name:24s} {f['points']:4d} points at {f['rate_hz']:3.0f}/s  {1e3 * f['residual_rms_m']:6.2f} mm  NIS {f['nis_mean']:.2f} "
+              f"({low:.2f} to {high:.2f}){'' if f['consistent'] else ' NOT consistent'}  k {f['drag']:.3f}")
+    if "nis_mean" in figures:
+        low, high = figures["nis_bounds"]
+        print(f"  motion capture together: {1e3 * figures['residual_rms_m']:.2f} mm, NIS {figures['nis_mean']:.2f} ({low:.2f} to {high:.2f})")
+    return figures
+
+
+def _track_pair(left: Path, right: Path, rig: Path | None, height: float, offset: float | None, height_scale: float,
+                out: Path | None) -> dict[str, Any]:
+    from rich.console import Console
+
+    from perception.track_report import interceptions, write_interceptions, write_report, write_track
+    from perception.tracker import TrackerCfg
+    from perception.tracking import Recording, read_labels, track_recording, with_offset
+
+    for path in (left, right):
+        if path.suffix.lower() in (".mp4", ".avi", ".mov", ".mkv"):
+            raise UserError(f"{path.name} is a video; track reads label files (frame, visible, u_px, v_px), one per camera")
+    console = Console(highlight=False, soft_wrap=True)
+    loaded, scale = _rig_and_scale(rig, height_scale)
+    recording = Recording(left.stem, read_labels(left), read_labels(right), offset)
+    with console.status("tracking ..."):
+        recording = with_offset(loaded, recording)
+        log = track_recording(loaded, recording, TrackerCfg(), scale)
+        found = interceptions(log, height, TrackerCfg())
+    folder = out or Path("runs/track") / stamp()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_track(folder / "track.csv", log)
+    write_interceptions(folder / "interceptions.csv", found)
+    write_report(folder / "report.html", f"{left.name} and {right.name}", log, found, height)
+    console.print(f"{len(log.times)} exposures, {len(log.flights)} flights, {len(found)} forecasts of the crossing at {height:g} m")
+    for note in log.notes:
+        console.print(f"  note: {note}")
+    if not log.flights:
+        console.print("  no flight found: candidates of the two cameras never agreed with one for long enough")
+    console.print(f"wrote {folder}/track.csv, interceptions.csv and report.html")
+    return {"exposures": len(log.times), "flights": len(log.flights), "forecasts": len(found), "offset_frames": recording.offset,
+            "height_scale": log.height_scale.value, "notes": log.notes, "folder": str(folder)}
