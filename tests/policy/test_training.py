@@ -11,7 +11,11 @@ from rich.console import Console
 from perception.errors import UserError
 from policy.checkpoint import KEEP, newest_checkpoint, read_record
 from policy.curriculum import UPDATE_EVERY, Curriculum
-from policy.training import PRESETS, build, resume_session, train
+from policy.export import export_policy
+from policy.inference import OnnxPolicy
+from policy.play import PlayCfg, play
+from policy.training import PRESETS, TrainCfg, build, resume_session, train
+from sim.robot import available_robots, load_robot
 
 SMALL = replace(PRESETS["default"], robots=32, minibatch=256, epochs=2, total_steps=32 * 24 * 20)
 QUIET = Console(quiet=True)
@@ -134,6 +138,17 @@ def test_it_learns(tmp_path):
     assert len(reports) == 2
     assert reports[-1]["median_position_error_m"] < 0.75 * reports[0]["median_position_error_m"]
     assert reports[-1]["reward"] > reports[0]["reward"]
+
+
+@pytest.mark.parametrize("name", [n for n in available_robots() if n != TrainCfg.robot])  # test_shipped.py does all this for that one
+def test_every_other_robot_can_be_trained_exported_and_played(name, tmp_path):
+    scale = load_robot(name).scale
+    train(replace(SMALL, robot=name, total_steps=32 * 24 * 2), tmp_path, threads=1, console=QUIET)
+    export_policy(tmp_path, tmp_path / "p.onnx")
+    policy = OnnxPolicy(tmp_path / "p.onnx")
+    assert policy.contract.scale == scale
+    figures, outcome = play(policy, PlayCfg(repeats=1, robots=19), threads=1)
+    assert figures["shots"] == 37 and np.abs(outcome.place).max(axis=0) == pytest.approx([scale.box_x, scale.box_y], rel=0.2)
 
 
 def test_stock_stable_baselines3_trains_on_the_same_vec_env(robot):
