@@ -17,7 +17,8 @@ def main() -> None:
     from policy import verbs
 
     table = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export,
-             "bench": verbs.bench, "robots": verbs.robots, "track": perception_verbs.track}
+             "bench": verbs.bench, "robots": verbs.robots, "track": perception_verbs.track,
+             "calibrate": perception_verbs.calibrate}
     try:
         tyro.extras.subcommand_cli_from_dict(
             table, prog="birdie", description="Train, play and measure a quadruped with an arm that plays badminton.",

@@ -206,7 +206,7 @@ def _from_world_poses(data: dict[str, Any], name: str) -> StereoRig:
         rotations.append(np.array(d["R"], float))
         translations.append(np.ravel(np.array(d["t_m"], float)))
     relative = rotations[1] @ rotations[0].T
-    return StereoRig(*cameras, relative, translations[1] - relative @ translations[0], rotations[0], translations[0], name,
+    return StereoRig(cameras[0], cameras[1], relative, translations[1] - relative @ translations[0], rotations[0], translations[0], name,
                      float(data.get("fps", 0.0)))
 
 

@@ -123,3 +123,73 @@ def _track_pair(left: Path, right: Path, rig: Path | None, height: float, offset
     console.print(f"wrote {folder}/track.csv, interceptions.csv and report.html")
     return {"exposures": len(log.times), "flights": len(log.flights), "forecasts": len(found), "offset_frames": recording.offset,
             "height_scale": log.height_scale.value, "notes": log.notes, "folder": str(folder)}
+
+
+def calibrate(images: tyro.conf.Positional[Path | None] = None, board: str = "9x6", square_mm: float = 0.0, name: str = "", fps: float = 0.0,
+              check: tuple[Path, Path] | None = None, out: Path | None = None, json_path: JsonPath = None) -> None:
+    """Calibrate two cameras from pictures of a chessboard, or check a rig against recordings.
+
+    IMAGES writes rig.yaml and report.html to runs/calibrate/<time>. --check tells a rig that fits from one that does not, and
+    finds the time offset between the cameras of every recording.
+
+    Args:
+        images: folder with left*.jpg and right*.jpg, or with folders left and right.
+        board: inner corners of the board; one count odd, one even.
+        square_mm: side of a square [mm]; measure it: every length that the rig reports hangs on it. 25 is taken if left out.
+        name: of the rig; that of the folder if left out.
+        fps: rate of the cameras, written into the rig [1/s].
+        check: a rig file, and a folder with NAME_camera1.csv and NAME_camera2.csv (frame, visible, u_px, v_px).
+        out: folder to write to.
+        json_path: write the figures to this file.
+    """
+    if (images is None) == (check is None):
+        raise UserError("calibrate takes a folder of images, or --check RIG TRACKS; see --help")
+    if check is not None:
+        _check_rig(*check, json_path)
+        return
+    assert images is not None
+    _calibrate(images, board, square_mm, name, fps, out, json_path)
+
+
+def _calibrate(images: Path, board: str, square_mm: float, name: str, fps: float, out: Path | None, json_path: Path | None) -> None:
+    from rich.console import Console
+
+    from perception.calibration import calibrate as run
+    from perception.calibration import read_views
+    from perception.calibration_report import verdicts, write_report
+    from perception.chessboard import Board
+
+    console = Console(highlight=False, soft_wrap=True)
+    parsed = Board.parse(board, (square_mm or 25.0) / 1000)
+    with console.status("looking for the board ...") as status:
+        views = read_views(images, parsed, status.update)
+        found = run(views, name or images.resolve().name, fps, status.update)
+    folder = out or Path("runs/calibrate") / stamp()
+    found.rig.save(folder / "rig.yaml")
+    write_json(json_path, found.figures())
+    console.print(f"{len(views.names)} pairs; rms {found.mono_rms[0]:.3f} px left, {found.mono_rms[1]:.3f} px right, {found.stereo_rms:.3f} px as a pair; "
+                  f"rows match to {found.row_error_rms:.3f} px, {found.held_out_rms:.3f} px on views not fitted")
+    console.print(f"baseline {found.rig.baseline * 1000:.2f} mm" + ("" if square_mm else ", if the squares are 25 mm: measure them and give --square-mm"))
+    for good, text in verdicts(found):
+        if not good:
+            console.print(f"  look: {text}")
+    if views.skipped:
+        console.print(f"  board not found in: {', '.join(views.skipped)}")
+    write_report(found, folder / "report.html")
+    console.print(f"wrote {folder}/rig.yaml and report.html")
+
+
+def _check_rig(rig: Path, tracks: Path, json_path: Path | None) -> None:
+    from perception.camera import StereoRig
+    from perception.rig_check import RIG_LIMIT, check_rig, read_tracks
+
+    figures = check_rig(StereoRig.load(rig), read_tracks(tracks))
+    write_json(json_path, figures)
+    print("recording: right camera's frame less the left's, and how far their labels are from meeting")
+    for label, one in figures["recordings"].items():
+        offset = figures["time_offset_frames"][label]
+        print(f"  {label:20s} " + (f"{offset:+7.2f} frames  {one['error_px']:5.1f} px" if offset is not None else one["problem"]))
+    if not figures["rig_ok"]:
+        raise UserError(f"{rig} does not fit these recordings: their labels miss each other by {figures['epipolar_error_px']:.0f} px "
+                        f"(one that fits: under {RIG_LIMIT:g}); calibrate again")
+    print(f"{rig} fits: {figures['epipolar_error_px']:.1f} px median epipolar distance (limit {RIG_LIMIT:g})")
