@@ -25,7 +25,7 @@ def _picture(figure: Any) -> str:
     from matplotlib import pyplot
 
     data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110)
+    figure.savefig(data, format="png", dpi=110, bbox_inches="tight")
     pyplot.close(figure)
     return f'<img src="data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}">'
 
