@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from mujoco.batch import MODEL_FIELDS
 
 from policy.swings import ShotPool, SwingRange, draw_swings
-from policy.task import BadmintonTask
+from policy.task import BadmintonTask, TaskCfg
 from sim.batch import SUBSTEPS
+from sim.randomize import RandomizeCfg
 from sim.robot import load_robot
 
 SCALING = (64, 256, 1024, 4096)  # robots
@@ -25,14 +27,16 @@ def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0, scaling
 
 
 def _bytes(task: BadmintonTask) -> int:
-    """Memory that grows with the number of robots: arrays that the task, its shuttles, swings and physics hold between steps."""
+    """Memory that grows with the number of robots: arrays that the task, its shuttles, swings and physics hold between steps,
+    and the model values that each robot has of its own."""
     arrays = {}
-    for owner in (task, task.shuttles, task.current, task.upcoming, task.physics, task.physics.batch):
+    for owner in (task, task.shuttles, task.current, task.upcoming, task.physics, task.physics.batch, task.physics.variation):
         for value in vars(owner).values():
             if isinstance(value, np.ndarray):
                 whole = value if not isinstance(value.base, np.ndarray) else value.base
                 arrays[id(whole)] = whole.nbytes
-    return sum(arrays.values()) + task.count * task.physics.batch.nstate * 8
+    own = [task.physics.batch.expanded(name) for name in MODEL_FIELDS]
+    return sum(arrays.values()) + sum(a.nbytes for a in own if a is not None) + task.count * task.physics.batch.nstate * 8
 
 
 def _bench_size(robots: int, seconds: float, threads: int) -> dict[str, Any]:
@@ -41,7 +45,8 @@ def _bench_size(robots: int, seconds: float, threads: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     pool = ShotPool(rng, robot.scale)
     span = replace(SwingRange.box(robot.scale), wait_share=0.4, planned_share=0.4)
-    task = BadmintonTask(robot, robots, lambda ids: draw_swings(rng, len(ids), span, pool), threads=threads)
+    task = BadmintonTask(robot, robots, lambda ids: draw_swings(rng, len(ids), span, pool), threads=threads,
+                         cfg=TaskCfg(randomize=RandomizeCfg()))
     task.reset()
     joints = len(robot.joint_names)
     actions = 0.3 * rng.standard_normal((64, robots, joints))
