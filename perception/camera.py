@@ -19,6 +19,7 @@ from perception.errors import UserError
 
 Array = np.ndarray
 UNDISTORT_STEPS = 60  # iterations; OpenCV's default of 5 leaves whole pixels near the corners of a wide lens
+_NO_TURN = np.eye(3)
 UNDISTORT_ERROR = 0.1  # [px] that a pixel may miss itself by when projected back, our choice: a fifth of the noise of a centroid
 
 
@@ -150,7 +151,7 @@ class StereoRig:
     def is_parallel(self) -> bool:
         """Whether rows match and disparity is all that differs: same intrinsics, no rotation, baseline along x."""
         t = self.right_from_left_translation
-        return bool(np.allclose(self.right_from_left_rotation, np.eye(3), atol=1e-9) and np.allclose(t[1:], 0, atol=1e-9) and t[0] < 0
+        return bool(np.abs(self.right_from_left_rotation - _NO_TURN).max() < 1e-9 and np.abs(t[1:]).max() < 1e-9 and t[0] < 0
                     and self.left == self.right and not any(self.left.distortion))
 
     def essential(self) -> Array:

@@ -21,6 +21,7 @@ RIG_LIMIT = 4.0  # [px] median epipolar distance of a rig that passes; one that 
 OUTLIER = 6.0  # [px] beyond it a pair counts as no pair while an offset is looked for; four times the scatter of labels
 HUBER = 2.0  # [px] beyond it a residual counts linearly: the scatter of labels and of a good rig's local errors together
 LEAST_SHARE = 0.5  # of the pairs that must come within OUTLIER at the offset; a rally that was cut in the middle stays below 0.2
+COARSE_FRAMES = 250  # looked at in the coarse search, our choice: it takes a tenth of a second, and the fine one looks at all
 LEAST_PAIRS = 40  # a third of a second at 120 /s; fewer cannot tell an offset
 LARGEST_SIGMA = 0.1  # [frames] of an offset; at 15 px a frame it is as good as the labels
 SMOOTH = 12.0  # [px] that a label may be off its neighbours' quadratic; 30 m/s^2 at 5 m bends the track by 0.5 px a frame
@@ -75,18 +76,14 @@ def _dense(track: Array, camera: Any, first: int, count: int) -> Array:
     return out
 
 
-def _between(track: Array, shift: float) -> Array:
-    """A track (F, 2) at frame + shift: cubic where four neighbours are labelled, linear where two are, nan elsewhere."""
-    whole = int(np.floor(shift))
-    share = shift - whole
-    frames = np.arange(len(track)) + whole
+def _between(track: Array, where: Array) -> Array:
+    """A track (F, 2) at frames (K,) of any fraction: cubic where four neighbours are labelled, linear where two are, else nan."""
+    whole = np.floor(where).astype(int)
+    share = (where - whole)[:, None]
 
     def at(n: int) -> Array:
-        index = frames + n
-        inside = (index >= 0) & (index < len(track))
-        out = np.full_like(track, np.nan)
-        out[inside] = track[index[inside]]
-        return out
+        index = whole + n
+        return np.where(((index >= 0) & (index < len(track)))[:, None], track[np.clip(index, 0, len(track) - 1)], np.nan)
 
     p0, p1, p2, p3 = at(-1), at(0), at(1), at(2)
     cubic = p1 + 0.5 * share * (p2 - p0 + share * (2 * p0 - 5 * p1 + 4 * p2 - p3 + share * (3 * (p1 - p2) + p3 - p0)))
@@ -105,28 +102,32 @@ def fit_offset(rig: StereoRig, left_track: Array, right_track: Array) -> OffsetF
     count = int(max(t[:, 0].max() for t in tracks)) - first + 3
     left, right = (_dense(t, c, first, count) for t, c in zip(tracks, (rig.left, rig.right), strict=True))
 
-    def misfit(shift: float) -> Array:
-        other = _between(right, shift)
-        out = np.full(count, np.nan)
-        both = np.isfinite(left).all(axis=1) & np.isfinite(other).all(axis=1)
-        out[both] = epipolar_distance(rig, left[both], other[both])
+    frames = np.flatnonzero(np.isfinite(left).all(axis=1))
+    most = int(min(len(frames), np.isfinite(right).all(axis=1).sum()))
+
+    def misfit(shift: float, frames: Array) -> Array:
+        other = _between(right, frames + shift)
+        out = np.full(len(frames), np.nan)
+        both = np.isfinite(other).all(axis=1)
+        out[both] = epipolar_distance(rig, left[frames[both]], other[both])
         return out
 
-    def cost(shift: float) -> float:
-        off = misfit(shift)
-        pairs = np.isfinite(off).sum()
-        # an offset at which hardly anything overlaps must not win by the few pairs that are left
-        return float(np.nanmean(np.minimum(off**2, OUTLIER**2))) if pairs >= max(LEAST_PAIRS, most // 2) else np.inf
+    thinned = frames[::max(1, len(frames) // COARSE_FRAMES)]
 
-    most = int(min(np.isfinite(t).all(axis=1).sum() for t in (left, right)))
+    def cost(shift: float) -> float:
+        off = misfit(shift, thinned)
+        pairs = int(np.isfinite(off).sum())
+        # an offset at which hardly anything overlaps must not win by the few pairs that are left
+        return float(np.nanmean(np.minimum(off**2, OUTLIER**2))) if 2 * pairs * len(frames) >= most * len(thinned) and pairs else np.inf
+
     coarse = np.arange(-OFFSET_RANGE, OFFSET_RANGE + 0.5, 0.5)
     costs = np.array([cost(s) for s in coarse])
     if not np.isfinite(costs).any():
         return OffsetFit(np.nan, np.nan, 0.0, np.inf, most)
     shift, sigma = float(coarse[np.argmin(costs)]), np.inf
     for _ in range(12):
-        off = misfit(shift)
-        rate = (misfit(shift + 0.2) - misfit(shift - 0.2)) / 0.4
+        off = misfit(shift, frames)
+        rate = (misfit(shift + 0.2, frames) - misfit(shift - 0.2, frames)) / 0.4
         good = np.isfinite(off) & np.isfinite(rate) & (np.abs(off) < 5 * OUTLIER)
         if good.sum() < LEAST_PAIRS:
             break
@@ -137,7 +138,7 @@ def fit_offset(rig: StereoRig, left_track: Array, right_track: Array) -> OffsetF
         shift += float(np.clip(step, -0.5, 0.5))
         if abs(step) < 1e-4:
             break
-    off = misfit(shift)
+    off = misfit(shift, frames)
     off = np.abs(off[np.isfinite(off)])
     if not len(off):
         return OffsetFit(shift, np.nan, 0.0, np.inf, 0)

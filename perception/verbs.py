@@ -126,11 +126,12 @@ def _track_pair(left: Path, right: Path, rig: Path | None, height: float, offset
 
 
 def calibrate(images: tyro.conf.Positional[Path | None] = None, board: str = "9x6", square_mm: float = 0.0, name: str = "", fps: float = 0.0,
-              check: tuple[Path, Path] | None = None, out: Path | None = None, json_path: JsonPath = None) -> None:
-    """Calibrate two cameras from pictures of a chessboard, or check a rig against recordings.
+              check: tuple[Path, Path] | None = None, noise: Path | None = None, rig: Path | None = None, out: Path | None = None,
+              json_path: JsonPath = None) -> None:
+    """Calibrate two cameras from pictures of a chessboard, check a rig against recordings, or fit the noise model to them.
 
     IMAGES writes rig.yaml and report.html to runs/calibrate/<time>. --check tells a rig that fits from one that does not, and
-    finds the time offset between the cameras of every recording.
+    finds the time offset between the cameras of every recording. --noise writes noise.yaml, what training sees through.
 
     Args:
         images: folder with left*.jpg and right*.jpg, or with folders left and right.
@@ -139,16 +140,19 @@ def calibrate(images: tyro.conf.Positional[Path | None] = None, board: str = "9x
         name: of the rig; that of the folder if left out.
         fps: rate of the cameras, written into the rig [1/s].
         check: a rig file, and a folder with NAME_camera1.csv and NAME_camera2.csv (frame, visible, u_px, v_px).
+        noise: a folder like that one; needs --rig.
+        rig: for --noise: the cameras' file.
         out: folder to write to.
         json_path: write the figures to this file.
     """
-    if (images is None) == (check is None):
-        raise UserError("calibrate takes a folder of images, or --check RIG TRACKS; see --help")
+    if sum(x is not None for x in (images, check, noise)) != 1:
+        raise UserError("calibrate takes one of: a folder of images, --check RIG TRACKS, --noise TRACKS --rig RIG; see --help")
     if check is not None:
         _check_rig(*check, json_path)
-        return
-    assert images is not None
-    _calibrate(images, board, square_mm, name, fps, out, json_path)
+    elif noise is not None:
+        _fit_noise(noise, rig, out, json_path)
+    elif images is not None:
+        _calibrate(images, board, square_mm, name, fps, out, json_path)
 
 
 def _calibrate(images: Path, board: str, square_mm: float, name: str, fps: float, out: Path | None, json_path: Path | None) -> None:
@@ -193,3 +197,40 @@ def _check_rig(rig: Path, tracks: Path, json_path: Path | None) -> None:
         raise UserError(f"{rig} does not fit these recordings: their labels miss each other by {figures['epipolar_error_px']:.0f} px "
                         f"(one that fits: under {RIG_LIMIT:g}); calibrate again")
     print(f"{rig} fits: {figures['epipolar_error_px']:.1f} px median epipolar distance (limit {RIG_LIMIT:g})")
+
+
+def _fit_noise(tracks: Path, rig: Path | None, out: Path | None, json_path: Path | None) -> None:
+    from dataclasses import replace
+
+    import numpy as np
+    from rich.console import Console
+
+    from perception.camera import StereoRig
+    from perception.noise import UNITS
+
+    try:
+        from perception.noise_fit import figures, fit_noise, sampled_shape, smooth_folder
+    except ModuleNotFoundError as error:
+        raise UserError(f"birdie calibrate --noise needs {error.name}: run `make setup-train`, or pip install 'birdie[train]'") from error
+    if rig is None:
+        raise UserError("--noise needs --rig FILE: the cameras' rig.yaml or rig.json")
+    console = Console(highlight=False, soft_wrap=True)
+    loaded = StereoRig.load(rig)
+    with console.status("smoothing flights ...") as status:
+        flights, notes = smooth_folder(tracks, loaded)
+        status.update("fitting the noise model ...")
+        cfg, sources, seen = fit_noise(flights, loaded.fps)
+        drawn = sampled_shape(replace(cfg, exposure_s=1 / loaded.fps), flights, loaded.fps, np.random.default_rng(7))
+    folder = out or Path("runs/calibrate") / stamp()
+    cfg.save(folder / "noise.yaml", sources, f"Noise of the shuttle's image, rig {loaded.name}, {len(flights)} flights of {tracks}.")
+    found = figures(cfg, sources, seen, drawn, len(flights))
+    write_json(json_path, found)
+    for note in notes:
+        console.print(f"  left out: {note}")
+    console.print("residuals about smooth flights in px: recorded, sampled from the fit")
+    for key in ("along_px", "across_px", "white_along_px", "white_across_px"):
+        console.print(f"  {key.removesuffix('_px'):14s} {found['recorded'][key]:.2f}  {found['sampled'][key]:.2f}")
+    console.print(f"distributions differ by {max(found['largest_difference_of_distributions'].values()):.3f} at most")
+    for key in UNITS:
+        console.print(f"  {key:16s} {getattr(cfg, key):8.4g}  {sources[key]}")
+    console.print(f"wrote {folder}/noise.yaml")

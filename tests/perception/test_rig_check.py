@@ -143,7 +143,7 @@ def test_folder_without_labels_and_single_files_are_refused(tmp_path):
 
 
 def test_the_verb_takes_images_or_a_check():
-    with pytest.raises(UserError, match="folder of images, or --check"):
+    with pytest.raises(UserError, match="one of: a folder of images, --check"):
         verbs.calibrate()
 
 

@@ -1,0 +1,120 @@
+"""Fit of the noise model where the truth is known: rendered images, or motion capture of the shuttle and of a robot that moves.
+
+Label recordings leave much at its prior (`noise_fit.py`). With the truth beside each report everything but the latency can be
+told: misses by range, streak and body rate, the correlation of the eyes, a slow error of this rig alone.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from perception.camera import StereoRig
+from perception.errors import UserError
+from perception.noise import CLEAR_SIZE, NoiseCfg, pixel_errors
+from perception.triangulation import SHUTTLE_SIZE
+
+Array = np.ndarray
+
+FALSE_ERROR = 15.0  # [px] off in any of u, v, disparity: something else
+LEAST_REPORTS, LEAST_FLIGHTS = 500, 5
+SLOW_STREAK = 1.0  # [px] below it a report tells of pixel noise alone
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """What a parallel pair reported, and the truth, row by row: flight (N,) number, points_l (N, 3) [m] and velocity_c (N, 3) [m/s] as
+    in `noise.sample`, body_rate (N,) [rad/s], measurement (N, 3) u, v, disparity [px], seen (N,)."""
+
+    flight: Array
+    points_l: Array
+    velocity_c: Array
+    body_rate: Array
+    measurement: Array
+    seen: Array
+
+
+def _truth(rig: StereoRig, reports: Reports) -> tuple[Array, Array, Array, Array]:
+    """True image (N, 3) u, v, disparity; flow (N, 2) [px/s]; size (N,) [px]; in_view (N,)."""
+    camera, z = rig.left, np.maximum(reports.points_l[:, 2], 1e-3)
+    flat, focal = reports.points_l[:, :2] / z[:, None], np.array([camera.fx, camera.fy])
+    image = np.column_stack([flat * focal + [camera.cx, camera.cy], camera.fx * rig.baseline / z])
+    right = image[:, :2] - np.column_stack([image[:, 2], np.zeros(len(z))])
+    flow = (reports.velocity_c[:, :2] - flat * reports.velocity_c[:, 2:]) / z[:, None] * focal
+    return image, flow, camera.fx * SHUTTLE_SIZE / z, (reports.points_l[:, 2] > 1e-3) & camera.inside(image[:, :2]) & camera.inside(right)
+
+
+def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg()) -> tuple[NoiseCfg, dict[str, str]]:
+    """Noise model of these reports, and where each number is from. prior: exposure_s must be that of the images.
+
+    Raises UserError for too few reports, or shapes that do not match.
+    """
+    rows = {len(getattr(reports, key)) for key in ("flight", "points_l", "velocity_c", "body_rate", "measurement", "seen")}
+    if len(rows) != 1:
+        raise UserError(f"the columns of the reports differ in length: {sorted(rows)}")
+    if not rig.is_parallel:
+        raise UserError(f"rig {rig.name} is not parallel; rectify it first")
+    image, flow, size, in_view = _truth(rig, reports)
+    error = reports.measurement - image
+    false = reports.seen & ~(np.abs(error).max(axis=1) <= FALSE_ERROR)
+    good = reports.seen & ~false
+    flights = [f for f in np.unique(reports.flight) if np.sum(good & (reports.flight == f)) >= 10]
+    if good.sum() < LEAST_REPORTS or len(flights) < LEAST_FLIGHTS:
+        raise UserError(f"{good.sum()} reports of {len(flights)} flights; the noise model needs {LEAST_REPORTS} of {LEAST_FLIGHTS}")
+    count = f"{good.sum()} reports of {len(flights)} flights with their truth"
+    streak = flow * prior.exposure_s
+    length = np.linalg.norm(streak, axis=1)
+    slow, white = np.zeros((len(flights), 3)), np.full(error.shape, np.nan)
+    spread = np.zeros(len(flights))
+    for n, flight in enumerate(flights):
+        own = good & (reports.flight == flight)
+        slow[n] = np.median(error[own], axis=0)
+        white[own] = error[own] - slow[n]
+        spread[n] = 1 / own.sum()
+    calm = np.isfinite(white[:, 0]) & (length < SLOW_STREAK) & (rig.left.fx * prior.timing_sigma_s * reports.body_rate < 0.1 * prior.pixel_sigma)
+    if calm.sum() < LEAST_REPORTS // 5:
+        calm = np.isfinite(white[:, 0]) & (length <= np.percentile(length[good], 25))
+    sigma, tail = _white(white[calm, :2].ravel())
+    correlation = 1 - 0.5 * (_middle(white[calm, 2]) / _middle(white[calm, :2].ravel())) ** 2
+    sources = {key: f"fitted to {count}" for key in ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "miss_base", "miss_small", "miss_blur",
+                                                      "miss_turn", "false_rate")}
+    blurred = np.isfinite(white[:, 0]) & (length > 2 * SLOW_STREAK)
+    blur = prior.blur_share
+    if blurred.sum() >= LEAST_REPORTS // 5:
+        along = np.sum(white[blurred, :2] * streak[blurred], axis=1) / length[blurred]
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            blur = 0.5 * (low + high)
+            wide = _middle(along / np.sqrt(sigma**2 + (blur * length[blurred]) ** 2)) > _middle(white[calm, :2].ravel()) / sigma
+            low, high = (blur, high) if wide else (low, blur)
+        sources["blur_share"] = f"fitted to {count}, exposure {prior.exposure_s * 1000:g} ms as told"
+    else:
+        sources["blur_share"] = f"prior; {blurred.sum()} reports with a streak are too few"
+    # what white noise alone leaves in a flight's median is taken off the slow error
+    noise = (np.nanstd(white[:, :2]) ** 2) * float(np.mean(spread)) * np.pi / 2
+    bias = max(float(np.mean(slow[:, :2] ** 2) - noise), 0.0) ** 0.5
+    miss = nnls(np.column_stack([np.ones(len(size)), np.maximum(CLEAR_SIZE / size - 1, 0), (length + rig.left.fx * prior.exposure_s * reports.body_rate) / size,
+                                 reports.body_rate])[in_view & ~false], (~reports.seen[in_view & ~false]).astype(float))[0]
+    for key in ("exposure_s", "latency_s", "latency_sigma_s"):
+        sources[key] = "as told; reports do not say it"
+    sources["timing_sigma_s"] = "prior; it shows as pixel noise when the body turns"
+    sources["drop_rate"] = "0; lost frames count as misses here"
+    sources["bias_time_s"] = "prior; within one flight it is taken as constant"
+    return replace(prior, pixel_sigma=round(sigma, 4), tail_share=round(tail, 4), eye_correlation=round(float(np.clip(correlation, 0.0, 0.99)), 4),
+                   blur_share=round(blur, 4), bias_sigma=round(bias, 4), miss_base=round(float(min(miss[0], 1.0)), 5), miss_small=round(float(miss[1]), 4),
+                   miss_blur=round(float(miss[2]), 4), miss_turn=round(float(miss[3]), 4), false_rate=round(float(false.sum() / len(false)), 5),
+                   drop_rate=0.0), sources
+
+
+def _middle(values: Array) -> float:
+    return float(np.median(np.abs(values)))
+
+
+def _white(values: Array) -> tuple[float, float]:
+    """pixel_sigma and tail_share with the middle and the 98 % quantile of these errors [px]."""
+    ratio = float(np.percentile(np.abs(values), 98)) / _middle(values)
+    best = (np.inf, 0.0, 1.0)
+    for share in np.linspace(0, 0.4, 41):
+        draw = pixel_errors(NoiseCfg(pixel_sigma=1.0, tail_share=float(share)), np.zeros((40000, 2)), np.random.default_rng(1))[:, 0, 0]
+        best = min(best, (abs(float(np.percentile(np.abs(draw), 98)) / _middle(draw) - ratio), float(share), _middle(draw)))
+    return _middle(values) / best[2], best[1]
