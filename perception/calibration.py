@@ -78,7 +78,8 @@ class Calibration:
 
 
 def image_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
-    """(name, left, right) of a folder with left*, right* images, or with folders left and right of equally named images."""
+    """(name, left, right) of a folder with left*, right* (or *left, *right) images, or with folders left and right of equally named
+    ones."""
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; calibrate takes one with left*.jpg and right*.jpg, or with folders left and right")
     sides: list[dict[str, Path]] = []
@@ -86,9 +87,10 @@ def image_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
         where = folder / side
         files = [p for p in sorted((where if where.is_dir() else folder).iterdir()) if p.suffix.lower() in IMAGE_SUFFIXES]
         if where.is_dir():
-            sides.append({p.stem.lower().removeprefix(side): p for p in files})
+            sides.append({p.stem.lower().removeprefix(side).removesuffix(side): p for p in files})
         else:
-            sides.append({p.stem[len(side):].lower(): p for p in files if p.stem.lower().startswith(side)})
+            sides.append({p.stem.lower().removeprefix(side).removesuffix(side): p for p in files
+                          if p.stem.lower().startswith(side) or p.stem.lower().endswith(side)})
     left, right = sides
     if not left and not right:
         raise UserError(f"{folder} holds no left*.jpg and right*.jpg (or png, bmp, tif), nor folders left and right of them")
@@ -187,8 +189,8 @@ def _refuse_mismatch(views: Views, rms: float, errors: Array, cameras: list[tupl
     if _stereo(views, views.left, flipped, [cameras[0], (camera[0], camera[1])])[0] < STEREO_LIMIT:
         raise UserError("the images of one camera are mirror images; turn mirroring off in its driver and take them again")
     worst = [views.names[i] for i in np.argsort(-errors.max(axis=1))[:3]]
-    raise UserError(f"each camera fits alone, the pair is left with {rms:.1f} px rms: pairs were not taken at the same time, or are mixed up; "
-                    f"worst {', '.join(worst)}")
+    raise UserError(f"each camera fits alone, the pair is left with {rms:.1f} px rms: pairs were not taken at the same time, or are mixed up, "
+                    f"or the board has more corners than --board says; worst {', '.join(worst)}")
 
 
 def rectified(rig: StereoRig) -> tuple[StereoRig, Array, Array]:

@@ -191,7 +191,7 @@ _ARRAYS = ("right_from_left_rotation", "right_from_left_translation", "left_from
 def _from_yaml(data: dict[str, Any], name: str) -> StereoRig:
     def camera(d: dict[str, Any]) -> Camera:
         return Camera(int(d["width"]), int(d["height"]), float(d["fx"]), float(d["fy"]), float(d["cx"]), float(d["cy"]),
-                      tuple(map(float, d["distortion"])))
+                      tuple(map(float, d.get("distortion", ()))))
 
     arrays = {key: np.array(data[key], float) for key in _ARRAYS if key in data}
     return StereoRig(camera(data["left"]), camera(data["right"]), name=str(data.get("name", name)), fps=float(data.get("fps", 0.0)),

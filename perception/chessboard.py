@@ -16,6 +16,7 @@ Array = np.ndarray
 
 WINDOW_SHARE = 0.25  # half the refinement window over the distance of neighbouring corners: at 0.4 the next corner leaks into
 WINDOW_RANGE = (2, 11)  # [px] it and the error doubles; below 0.2 noise grows (measured on recorded boards)
+LEAST_SPACING = 5.0  # [px] between neighbouring corners; closer ones are too few pixels to refine, and mostly no board
 DARKER = 0.8  # brightness of the first square over that of its neighbours at most; real prints have 0.1 to 0.2
 
 
@@ -64,7 +65,11 @@ def find_corners(image: Array, board: Board) -> Array | None:
     if not found:
         return None
     corners = np.ascontiguousarray(corners, np.float32).reshape(-1, 1, 2)
-    window = int(np.clip(round(WINDOW_SHARE * _spacing(corners.reshape(board.rows, board.columns, 2))), *WINDOW_RANGE))
+    apart = _spacing(corners.reshape(board.rows, board.columns, 2))
+    inside = (corners >= 1).all() and (corners <= [image.shape[1] - 2, image.shape[0] - 2]).all()
+    if not inside or apart < LEAST_SPACING:  # a detector may extend a part of a board to corners that are not there
+        return None
+    window = int(np.clip(round(WINDOW_SHARE * apart), *WINDOW_RANGE))
     cv2.cornerSubPix(image, corners, (window, window), (-1, -1), (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 100, 1e-4))
     return _ordered(image, corners.reshape(-1, 2).astype(float), board)
 

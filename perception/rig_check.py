@@ -17,7 +17,7 @@ from perception.errors import UserError
 Array = np.ndarray
 
 OFFSET_RANGE = 150.0  # [frames] searched to both sides, over a second at 120 /s; recordings started by hand need more care than that
-RIG_LIMIT = 4.0  # [px] median epipolar distance of a rig that passes; one that fits has 1 to 2, one published wrong 25 and more
+RIG_LIMIT = 3.0  # [px] median epipolar distance of a rig that passes; one that fits has 1 to 2, half a degree of knock about most axes adds 3
 OUTLIER = 6.0  # [px] beyond it a pair counts as no pair while an offset is looked for; four times the scatter of labels
 HUBER = 2.0  # [px] beyond it a residual counts linearly: the scatter of labels and of a good rig's local errors together
 LEAST_SHARE = 0.5  # of the pairs that must come within OUTLIER at the offset; a rally that was cut in the middle stays below 0.2
@@ -120,7 +120,7 @@ def fit_offset(rig: StereoRig, left_track: Array, right_track: Array) -> OffsetF
         # an offset at which hardly anything overlaps must not win by the few pairs that are left
         return float(np.nanmean(np.minimum(off**2, OUTLIER**2))) if 2 * pairs * len(frames) >= most * len(thinned) and pairs else np.inf
 
-    coarse = np.arange(-OFFSET_RANGE, OFFSET_RANGE + 0.5, 0.5)
+    coarse = np.arange(-OFFSET_RANGE, OFFSET_RANGE + 1)
     costs = np.array([cost(s) for s in coarse])
     if not np.isfinite(costs).any():
         return OffsetFit(np.nan, np.nan, 0.0, np.inf, most)

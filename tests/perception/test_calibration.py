@@ -80,6 +80,12 @@ def test_images_in_two_folders_do_too(images, tmp_path):
     assert len(image_pairs(tmp_path)) == len(image_pairs(images)) == 10
 
 
+def test_pairs_are_matched_by_what_is_left_of_their_names(tmp_path):
+    for name in ("left_2.png", "right_2.png", "7-left.jpg", "7-right.jpg", "bright.txt"):
+        (tmp_path / name).touch()
+    assert [(n, a.name, b.name) for n, a, b in image_pairs(tmp_path)] == [("7", "7-left.jpg", "7-right.jpg"), ("2", "left_2.png", "right_2.png")]
+
+
 def test_too_few_views_are_refused(tmp_path):
     refused(shoot(tmp_path, poses()[:5]), "5 pairs show the whole board.* at least 8")
 

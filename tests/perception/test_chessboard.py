@@ -34,6 +34,12 @@ def test_half_a_board_is_no_board():
     assert find_corners(render(CAMERA, np.eye(3), translation), BOARD) is None
 
 
+def test_corners_outside_the_image_are_no_corners(monkeypatch):
+    outside = np.mgrid[-1:8, 0:6].T.reshape(-1, 1, 2).astype(np.float32) * 40
+    monkeypatch.setattr("cv2.findChessboardCorners", lambda *a, **k: (True, outside))
+    assert find_corners(np.full((480, 640), 120, np.uint8), BOARD) is None
+
+
 @pytest.mark.parametrize("text", ["8x8", "9x7", "8x6"])
 def test_boards_that_look_the_same_upside_down_are_refused(text):
     with pytest.raises(UserError, match="same upside down"):

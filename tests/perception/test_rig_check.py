@@ -96,10 +96,10 @@ def test_distance_is_zero_for_pairs_that_meet_and_pixels_otherwise(rng):
 
 @pytest.mark.parametrize("turn", [(1.0, 0.0, 0.0), (0.0, 0.0, 2.0), (-5.0, 8.0, 3.0)])
 def test_a_camera_that_was_knocked_is_noticed(rng, turn):
-    recordings = {str(n): tuple(tracks(rng, 0.3)) for n in range(2)}
+    recordings = {"a": tuple(tracks(rng, 0.3))}
     assert check_rig(corners_rig(), recordings)["rig_ok"]
     figures = check_rig(corners_rig(turn), recordings)
-    assert not figures["rig_ok"] and figures["epipolar_error_px"] > 4
+    assert not figures["rig_ok"] and figures["epipolar_error_px"] > 3
 
 
 def test_swapped_label_files_are_noticed(rng):
@@ -163,6 +163,8 @@ def test_recorded_rallies_pass_the_rig_that_fits_and_give_their_offsets(tmp_path
 
 @needs_recordings
 def test_recorded_rallies_fail_the_rig_published_with_them(tmp_path):
+    for path in [*RECORDED.glob("11-46-04_camera?.csv"), *RECORDED.glob("11-47-02_camera?.csv")]:
+        shutil.copy(path, tmp_path)
     with pytest.raises(UserError, match="does not fit these recordings"):
-        verbs.calibrate(check=(RECORDED / "rig_wrong.json", RECORDED), json_path=tmp_path / "check.json")
+        verbs.calibrate(check=(RECORDED / "rig_wrong.json", tmp_path), json_path=tmp_path / "check.json")
     assert json.loads((tmp_path / "check.json").read_text())["rig_ok"] is False
