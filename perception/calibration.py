@@ -21,14 +21,14 @@ from perception.rig_check import time_offset as time_offset  # what a tracker ne
 Array = np.ndarray
 
 IMAGE_SUFFIXES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".tif", ".tiff"}
-LEAST_VIEWS = 8  # pairs; each gives 6 unknowns of its own, and below 8 the principal point of a usual set is known to 1 px at best
+LEAST_VIEWS = 8  # pairs; below 8 the principal point of a usual set is known to 1 px at best
 LEAST_COVER = 0.25  # share of an image that boards must have covered, all views together; OpenCV's sample set covers 0.43
-LEAST_QUARTER = 0.10  # and of each quarter of it; the sample set has 0.21 in its emptiest. Where no board was, distortion is a guess
-LEAST_TILT = 20.0  # [deg] between the two views that differ most; flat-on views cannot tell focal length from distance (sample set: 65)
+LEAST_QUARTER = 0.10  # and of each quarter of it, 0.21 there; where no board was, distortion is a guess
+LEAST_TILT = 20.0  # [deg] between the two views that differ most (sample set: 65); flat-on ones leave the focal length open
 MONO_LIMIT = 1.0  # [px] rms; a rigid flat board that holds still gives 0.1 to 0.4
 STEREO_LIMIT = 1.0  # [px] rms; what a pair adds to the mono rms is hundredths of a pixel, where both saw the same board at once
-VIEW_RATIO, VIEW_LIMIT = 3.0, 0.3  # one view's rms over the median of all, and [px] besides: a board that moved between the exposures
-# by 1 px shows up so; the sample set's worst view has 1.5
+VIEW_RATIO, VIEW_LIMIT = 3.0, 0.3  # one view's rms over the median of all, and [px] besides: so shows a board that
+# moved by 1 px between the exposures; the sample set's worst view has 1.5
 SAME_WAY = 60.0  # [deg] between the optical axes, below which "left of" means something
 _STEPS = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-9)
 
@@ -78,10 +78,11 @@ class Calibration:
 
 
 def image_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
-    """(name, left, right) of a folder with left*, right* (or *left, *right) images, or with folders left and right of equally named
-    ones."""
+    """(name, left, right) of a folder with left*, right* (or *left, *right) images, or with folders left and right of
+    equally named ones."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; calibrate takes one with left*.jpg and right*.jpg, or with folders left and right")
+        raise UserError(f"{folder} is no folder; calibrate takes one with left*.jpg and right*.jpg, "
+                        "or with folders left and right")
     sides: list[dict[str, Path]] = []
     for side in ("left", "right"):
         where = folder / side
@@ -94,7 +95,7 @@ def image_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
     left, right = sides
     if not left and not right:
         raise UserError(f"{folder} holds no left*.jpg and right*.jpg (or png, bmp, tif), nor folders left and right of them")
-    alone = [left[n].name for n in sorted(left.keys() - right.keys())] + [right[n].name for n in sorted(right.keys() - left.keys())]
+    alone = [one[n].name for one, other in ((left, right), (right, left)) for n in sorted(one.keys() - other.keys())]
     if alone:
         raise UserError(f"{folder} has {len(left)} left and {len(right)} right images; without a partner: {', '.join(alone[:6])}"
                         f"{' ...' if len(alone) > 6 else ''}")
@@ -116,7 +117,8 @@ def read_views(folder: Path, board: Board, note: Callable[[str], None] = lambda 
                 raise UserError(f"{path} cannot be read as an image; take it out, with its partner, or save it again")
             here = (image.shape[1], image.shape[0])
             if size is not None and here != size:
-                raise UserError(f"{path} is {here[0]} x {here[1]}, those before it {size[0]} x {size[1]}; all must come from one mode")
+                raise UserError(f"{path} is {here[0]} x {here[1]}, those before it {size[0]} x {size[1]}; "
+                                "all must come from one mode")
             size = here
             corners.append(find_corners(image, board))
         if corners[0] is None or corners[1] is None:
@@ -143,15 +145,17 @@ def covered(corners: Array, size: tuple[int, int]) -> Array:
 def _check_views(views: Views) -> None:
     if len(views.names) < LEAST_VIEWS:
         without = f", {len(views.skipped)} more do not show it" if views.skipped else ""
-        raise UserError(f"{len(views.names)} pairs show the whole board in both images{without}; take at least {LEAST_VIEWS}, better 15")
+        raise UserError(f"{len(views.names)} pairs show the whole board in both images{without}; "
+                        f"take at least {LEAST_VIEWS}, better 15")
     for corners, side in ((views.left, "left"), (views.right, "right")):
         cells = covered(corners, views.size)
         quarters = {f"{v} {h}": float(cells[12 * j:12 * j + 12, 16 * i:16 * i + 16].mean())
                     for j, v in enumerate(("upper", "lower")) for i, h in enumerate(("left", "right"))}
         if cells.mean() < LEAST_COVER or min(quarters.values()) < LEAST_QUARTER:
             emptiest = min(quarters, key=lambda q: quarters[q])
-            raise UserError(f"one-sided views: boards covered {cells.mean():.0%} of the {side} image and {quarters[emptiest]:.0%} of its {emptiest} "
-                            f"quarter ({LEAST_COVER:.0%} and {LEAST_QUARTER:.0%} needed); bring the board there too")
+            raise UserError(f"one-sided views: boards covered {cells.mean():.0%} of the {side} image and "
+                            f"{quarters[emptiest]:.0%} of its {emptiest} quarter ({LEAST_COVER:.0%} and {LEAST_QUARTER:.0%} "
+                            "needed); bring the board there too")
 
 
 def _mono(views: Views, corners: Array, side: str) -> tuple[float, Array, Array, float, float]:
@@ -163,12 +167,12 @@ def _mono(views: Views, corners: Array, side: str) -> tuple[float, Array, Array,
     normals = np.array([cv2.Rodrigues(t)[0][:, 2] for t in turns])
     tilt = float(np.rad2deg(np.arccos(np.clip(normals @ normals.T, -1, 1).min())))
     if tilt < LEAST_TILT:
-        raise UserError(f"one-sided views: the board was tilted by {tilt:.0f} degrees at most before the {side} camera; tilt it by 30 degrees "
-                        "and more to all sides, else focal length and distance cannot be told apart")
+        raise UserError(f"one-sided views: the board was tilted by {tilt:.0f} degrees at most before the {side} camera; "
+                        "tilt it by 30 degrees and more to all sides, else focal length and distance cannot be told apart")
     if rms > MONO_LIMIT:
         worst = views.names[int(np.argmax(each))]
-        raise UserError(f"the {side} camera is left with {rms:.2f} px rms, above {MONO_LIMIT:g}, most in view {worst}: blurred images, a bent "
-                        "board, or a lens that this model does not fit")
+        raise UserError(f"the {side} camera is left with {rms:.2f} px rms, above {MONO_LIMIT:g}, most in view {worst}: "
+                        "blurred images, a bent board, or a lens that this model does not fit")
     return float(rms), matrix, distortion, float(sigmas[0, 0]), tilt
 
 
@@ -189,8 +193,9 @@ def _refuse_mismatch(views: Views, rms: float, errors: Array, cameras: list[tupl
     if _stereo(views, views.left, flipped, [cameras[0], (camera[0], camera[1])])[0] < STEREO_LIMIT:
         raise UserError("the images of one camera are mirror images; turn mirroring off in its driver and take them again")
     worst = [views.names[i] for i in np.argsort(-errors.max(axis=1))[:3]]
-    raise UserError(f"each camera fits alone, the pair is left with {rms:.1f} px rms: pairs were not taken at the same time, or are mixed up, "
-                    f"or the board has more corners than --board says; worst {', '.join(worst)}")
+    raise UserError(f"each camera fits alone, the pair is left with {rms:.1f} px rms: pairs were not taken "
+                    f"at the same time, or are mixed up, or the board has more corners than --board says; "
+                    f"worst {', '.join(worst)}")
 
 
 def rectified(rig: StereoRig) -> tuple[StereoRig, Array, Array]:
@@ -204,10 +209,12 @@ def rectified(rig: StereoRig) -> tuple[StereoRig, Array, Array]:
         rig.right_from_left_translation.reshape(3, 1), flags=cv2.CALIB_ZERO_DISPARITY, alpha=0)
     turned = max(np.linalg.norm(cv2.Rodrigues(r)[0]) for r in (turn_left, turn_right))
     if turned > np.deg2rad(SAME_WAY) or abs(right[0, 3]) < abs(right[1, 3]):
-        raise UserError("the two cameras look in different directions, or stand above each other: there is no rectified pair of rows")
+        raise UserError("the two cameras look in different directions, or stand above each other: "
+                        "there is no rectified pair of rows")
     camera = Camera(*size, float(left[0, 0]), float(left[1, 1]), float(left[0, 2]), float(left[1, 2]))
-    parallel = StereoRig(camera, camera, np.eye(3), np.array([float(right[0, 3] / right[0, 0]), 0.0, 0.0]), turn_left @ rig.left_from_world_rotation,
-                         turn_left @ rig.left_from_world_translation, f"{rig.name}_rectified", rig.fps, rig.time_offset_s)
+    parallel = StereoRig(camera, camera, np.eye(3), np.array([float(right[0, 3] / right[0, 0]), 0.0, 0.0]),
+                         turn_left @ rig.left_from_world_rotation, turn_left @ rig.left_from_world_translation,
+                         f"{rig.name}_rectified", rig.fps, rig.time_offset_s)
     return parallel, np.asarray(turn_left, float), np.asarray(turn_right, float)
 
 
@@ -221,7 +228,8 @@ def row_residuals(rig: StereoRig, left: Array, right: Array) -> Array:
 
 
 def _rig(views: Views, found: list[Any], name: str, fps: float) -> StereoRig:
-    left, right = (Camera(*views.size, float(m[0, 0]), float(m[1, 1]), float(m[0, 2]), float(m[1, 2]), tuple(float(x) for x in np.ravel(d)[:5]))
+    left, right = (Camera(*views.size, float(m[0, 0]), float(m[1, 1]), float(m[0, 2]), float(m[1, 2]),
+                          tuple(float(x) for x in np.ravel(d)[:5]))
                    for m, d in ((found[0], found[1]), (found[2], found[3])))
     return StereoRig(left, right, np.asarray(found[4], float), np.ravel(found[5]).astype(float), name=name, fps=fps)
 
@@ -253,12 +261,14 @@ def calibrate(views: Views, name: str = "rig", fps: float = 0.0, note: Callable[
     angle = np.rad2deg(np.linalg.norm(cv2.Rodrigues(rig.right_from_left_rotation)[0]))
     place = -rig.right_from_left_rotation.T @ rig.right_from_left_translation
     if angle < SAME_WAY and place[0] < 0 and abs(place[0]) > abs(place[1]):
-        raise UserError(f"the right camera stands {-place[0]:.3f} m to the left of the left one: left and right are swapped, or both are mirror images")
+        raise UserError(f"the right camera stands {-place[0]:.3f} m to the left of the left one: "
+                        "left and right are swapped, or both are mirror images")
     odd = errors.max(axis=1) > max(VIEW_LIMIT, VIEW_RATIO * float(np.median(errors.max(axis=1))))
     if odd.any():
-        raise UserError(f"views that do not fit with the others: {', '.join(views.names[i] for i in np.flatnonzero(odd)[:6])}; take them out, the "
-                        "board moved between the two exposures or was bent")
+        named = ", ".join(views.names[i] for i in np.flatnonzero(odd)[:6])
+        raise UserError(f"views that do not fit with the others: {named}; take them out, "
+                        "the board moved between the two exposures or was bent")
     rows = row_residuals(rig, views.left, views.right)
     note("calibrating on each half of the views, to judge it by the other")
-    return Calibration(rig, views, (monos[0][0], monos[1][0]), rms, float(np.sqrt(np.mean(rows**2))), _held_out(views, cameras), errors,
-                       np.sqrt(np.mean(rows**2, axis=1)), rows, (monos[0][3], monos[1][3]), (monos[0][4], monos[1][4]))
+    return Calibration(rig, views, (monos[0][0], monos[1][0]), rms, float(np.sqrt(np.mean(rows**2))), _held_out(views, cameras),
+                       errors, np.sqrt(np.mean(rows**2, axis=1)), rows, (monos[0][3], monos[1][3]), (monos[0][4], monos[1][4]))

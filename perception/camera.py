@@ -37,7 +37,8 @@ class Camera:
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.height < 1 or self.fx <= 0 or self.fy <= 0:
-            raise UserError(f"a camera needs a positive size and focal length; got {self.width} x {self.height}, fx {self.fx}, fy {self.fy}")
+            raise UserError(f"a camera needs a positive size and focal length; got {self.width} x {self.height}, "
+                            f"fx {self.fx}, fy {self.fy}")
         if len(self.distortion) not in (0, 4, 5):  # the rational model can turn rectified images upside down
             raise UserError(f"distortion has {len(self.distortion)} numbers; give none, 4 or 5 (k1 k2 p1 p2 k3)")
 
@@ -88,7 +89,8 @@ class Camera:
         """(N,) whether pixels (N, 2) lie in the image, margin [px] off its edge; False for nan."""
         p = np.asarray(pixels, float)
         with np.errstate(invalid="ignore"):
-            return ((p[:, 0] >= margin) & (p[:, 0] <= self.width - 1 - margin) & (p[:, 1] >= margin) & (p[:, 1] <= self.height - 1 - margin))
+            return ((p[:, 0] >= margin) & (p[:, 0] <= self.width - 1 - margin)
+                    & (p[:, 1] >= margin) & (p[:, 1] <= self.height - 1 - margin))
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,9 @@ class Pose:
 
 @dataclass(frozen=True)
 class StereoRig:
-    """Two cameras, x_right = right_from_left_rotation @ x_left + right_from_left_translation [m], OpenCV's convention; the left one in
-    the world by left_from_world_rotation, _translation. fps [1/s]; time_offset_s [s]: the right camera's clock less the left's."""
+    """Two cameras, x_right = right_from_left_rotation @ x_left + right_from_left_translation [m], OpenCV's convention; the left
+    one in the world by left_from_world_rotation, _translation. fps [1/s]; time_offset_s [s]: the right camera's clock less the
+    left's."""
 
     left: Camera
     right: Camera
@@ -162,14 +165,17 @@ class StereoRig:
     def save(self, path: Path) -> None:
         """Write YAML; `load` gives the same rig back exactly."""
         def camera(c: Camera) -> dict[str, Any]:
-            return {"width": c.width, "height": c.height, "fx": c.fx, "fy": c.fy, "cx": c.cx, "cy": c.cy, "distortion": list(c.distortion)}
+            numbers = {key: getattr(c, key) for key in ("width", "height", "fx", "fy", "cx", "cy")}
+            return {**numbers, "distortion": list(c.distortion)}
 
         data = {
-            "name": self.name, "fps": self.fps, "time_offset_s": self.time_offset_s, "left": camera(self.left), "right": camera(self.right),
+            "name": self.name, "fps": self.fps, "time_offset_s": self.time_offset_s,
+            "left": camera(self.left), "right": camera(self.right),
             **{key: getattr(self, key).tolist() for key in _ARRAYS},
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("# Stereo rig, OpenCV conventions: pixels, metres, x right, y down, z forward.\n" + yaml.safe_dump(data, sort_keys=False))
+        path.write_text("# Stereo rig, OpenCV conventions: pixels, metres, x right, y down, z forward.\n"
+                        + yaml.safe_dump(data, sort_keys=False))
 
     @staticmethod
     def load(path: Path) -> "StereoRig":
@@ -194,8 +200,8 @@ def _from_yaml(data: dict[str, Any], name: str) -> StereoRig:
                       tuple(map(float, d.get("distortion", ()))))
 
     arrays = {key: np.array(data[key], float) for key in _ARRAYS if key in data}
-    return StereoRig(camera(data["left"]), camera(data["right"]), name=str(data.get("name", name)), fps=float(data.get("fps", 0.0)),
-                     time_offset_s=float(data.get("time_offset_s", 0.0)), **arrays)
+    return StereoRig(camera(data["left"]), camera(data["right"]), name=str(data.get("name", name)),
+                     fps=float(data.get("fps", 0.0)), time_offset_s=float(data.get("time_offset_s", 0.0)), **arrays)
 
 
 def _from_world_poses(data: dict[str, Any], name: str) -> StereoRig:
@@ -208,15 +214,15 @@ def _from_world_poses(data: dict[str, Any], name: str) -> StereoRig:
         rotations.append(np.array(d["R"], float))
         translations.append(np.ravel(np.array(d["t_m"], float)))
     relative = rotations[1] @ rotations[0].T
-    return StereoRig(cameras[0], cameras[1], relative, translations[1] - relative @ translations[0], rotations[0], translations[0], name,
-                     float(data.get("fps", 0.0)))
+    return StereoRig(cameras[0], cameras[1], relative, translations[1] - relative @ translations[0],
+                     rotations[0], translations[0], name, float(data.get("fps", 0.0)))
 
 
 # ZED X: focal lengths for the 2.2 and 4 mm lenses in stereolabs' zed-isaac-sim utils.py, modes and rates in zedx.yaml of
 # zed-ros2-wrapper; 0.12 m baseline. Those are of rectified images, which the camera delivers, so there is no distortion; a
 # camera's own file is better than these.
 ZEDX_FOCAL = {2.2: 741.6, 4: 1272.5}  # [px] at HD1200
-ZEDX_MODES = {"HD1200": (1920, 1200, 60.0, 1.0), "SVGA": (960, 600, 120.0, 0.5)}  # width, height [px], fps, scale of the focal length
+ZEDX_MODES = {"HD1200": (1920, 1200, 60.0, 1.0), "SVGA": (960, 600, 120.0, 0.5)}  # size [px], fps, focal scale
 ZEDX_BASELINE = 0.12  # [m]
 
 
@@ -227,7 +233,8 @@ def zedx(mode: str = "SVGA", lens_mm: float = 4) -> StereoRig:
     width, height, fps, scale = ZEDX_MODES[mode]
     focal = ZEDX_FOCAL[lens_mm] * scale
     camera = Camera(width, height, focal, focal, (width - 1) / 2, (height - 1) / 2)
-    return StereoRig(camera, camera, np.eye(3), np.array([-ZEDX_BASELINE, 0.0, 0.0]), name=f"zedx_{mode.lower()}_{lens_mm:g}mm", fps=fps)
+    return StereoRig(camera, camera, np.eye(3), np.array([-ZEDX_BASELINE, 0.0, 0.0]),
+                     name=f"zedx_{mode.lower()}_{lens_mm:g}mm", fps=fps)
 
 
 def project(rig: StereoRig, points_w: Array, pose: Pose | None = None) -> Array:

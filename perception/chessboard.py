@@ -32,8 +32,8 @@ class Board:
         if min(self.columns, self.rows) < 3:
             raise UserError(f"a board of {self.columns}x{self.rows} inner corners is too small; print one with at least 4x3")
         if (self.columns + self.rows) % 2 == 0:
-            raise UserError(f"a {self.columns}x{self.rows} board looks the same upside down, so that the cameras may number its corners "
-                            "differently; use one with one odd and one even count of inner corners, such as 9x6")
+            raise UserError(f"a {self.columns}x{self.rows} board looks the same upside down, so that the cameras may number "
+                            "its corners differently; use one with one odd and one even count of inner corners, such as 9x6")
         if not 0 < self.square < 10:
             raise UserError(f"a square of {self.square:g} m is no chessboard's")
 

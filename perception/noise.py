@@ -47,9 +47,9 @@ UNITS = {
 
 @dataclass(frozen=True)
 class NoiseCfg:
-    """Numbers of the noise model; units in `UNITS`. The defaults are priors for what recordings do not tell: mean and spread of the
-    latency, dropped frames, correlation and body-rate terms are working values from the field's reports (25 ms end to end, 1
-    to 3 % of frames), to be measured on a robot; `data/noise.yaml` says of each number where it is from."""
+    """Numbers of the noise model; units in `UNITS`. The defaults are priors for what recordings do not tell: mean and spread
+    of the latency, dropped frames, correlation and body-rate terms are working values from the field's reports (25 ms end to end,
+    1 to 3 % of frames), to be measured on a robot; `data/noise.yaml` says of each number where it is from."""
 
     pixel_sigma: float = 0.6
     tail_share: float = 0.05
@@ -112,8 +112,8 @@ class NoiseCfg:
 def pixel_errors(cfg: NoiseCfg, streak: Array, rng: np.random.Generator) -> Array:
     """White errors (N, 2, 2) [px]: of the left and the right eye, u and v, for streaks (N, 2) [px] that the exposure smears."""
     out = np.empty((len(streak), 2, 2))
-    _errors(rng.standard_normal((len(streak), 6)), rng.random(len(streak)), np.ascontiguousarray(streak, float), cfg.pixel_sigma, cfg.tail_share,
-            cfg.eye_correlation, cfg.blur_share, out)
+    _errors(rng.standard_normal((len(streak), 6)), rng.random(len(streak)), np.ascontiguousarray(streak, float),
+            cfg.pixel_sigma, cfg.tail_share, cfg.eye_correlation, cfg.blur_share, out)
     return out
 
 
@@ -156,7 +156,7 @@ def draw_latency(cfg: NoiseCfg, count: int, rng: np.random.Generator) -> Array:
 
 def sample(cfg: NoiseCfg, rig: StereoRig, points_l: Array, velocity_c: Array, body_rate: Array, flight_bias: Array,
            rng: np.random.Generator) -> tuple[Array, Array]:
-    """What a parallel pair reports of N shuttles at one exposure: measurement (N, 3) of u, v (left) and disparity [px], seen (N,).
+    """What a parallel pair reports of N shuttles at one exposure: measurement (N, 3) of u, v (left), disparity [px]; seen (N,).
 
     points_l (N, 3) [m] and velocity_c (N, 3) [m/s] in the left camera's frame, velocity relative to the camera; body_rate (N,)
     [rad/s] of the camera; flight_bias (N, 3) [px] from `draw_bias`, moved on by `step_bias`. Rows not seen are nan. Raises
@@ -171,8 +171,9 @@ def sample(cfg: NoiseCfg, rig: StereoRig, points_l: Array, velocity_c: Array, bo
     points, velocity = np.ascontiguousarray(points_l, float), np.ascontiguousarray(velocity_c, float)
     out, seen, streak = np.empty((count, 3)), np.empty(count, bool), np.empty((count, 2))
     _image(points, velocity, camera.fx, camera.fy, camera.cx, camera.cy, rig.baseline, cfg.exposure_s, out, streak)
-    _report(out, seen, streak, pixel_errors(cfg, streak, rng), rng.standard_normal((count, 2)), rng.random((count, 3)), points[:, 2],
-            np.asarray(body_rate, float), np.asarray(flight_bias, float), camera.fx, cfg.exposure_s, cfg.timing_sigma_s, camera.width, camera.height,
+    _report(out, seen, streak, pixel_errors(cfg, streak, rng), rng.standard_normal((count, 2)), rng.random((count, 3)),
+            points[:, 2], np.asarray(body_rate, float), np.asarray(flight_bias, float), camera.fx, cfg.exposure_s,
+            cfg.timing_sigma_s, camera.width, camera.height,
             (cfg.miss_base, cfg.miss_small, cfg.miss_blur, cfg.miss_turn), cfg.false_rate, cfg.drop_rate)
     false = np.flatnonzero(seen & np.isinf(out[:, 0]))
     nearest, farthest = (camera.fx * rig.baseline / d for d in FALSE_DEPTH)
@@ -191,7 +192,8 @@ def _image(points, velocity, fx, fy, cx, cy, baseline, exposure, out, streak):
 
 
 @njit(cache=True)
-def _report(out, seen, streak, error, jitter, luck, depth, body_rate, bias, fx, exposure, timing, width, height, misses, false_rate, drop_rate):
+def _report(out, seen, streak, error, jitter, luck, depth, body_rate, bias, fx, exposure, timing, width, height, misses,
+            false_rate, drop_rate):
     """Turn true images `out` into reports, in place: nan where nothing is reported, inf where it is something else."""
     for i in range(len(out)):
         u, v, d = out[i, 0], out[i, 1], out[i, 2]
@@ -202,8 +204,9 @@ def _report(out, seen, streak, error, jitter, luck, depth, body_rate, bias, fx, 
             out[i] = np.inf
             continue
         else:
-            in_view = depth[i] > _NEAR and u <= width - 1 and u - d >= 0 and u >= 0 and u - d <= width - 1 and v >= 0 and v <= height - 1
-            smear = np.sqrt(streak[i, 0] ** 2 + streak[i, 1] ** 2) + fx * exposure * body_rate[i]  # a turn smears too, whichever way
+            in_view = depth[i] > _NEAR and 0 <= u - d and u <= width - 1 and 0 <= v <= height - 1  # d > 0: the other sides follow
+            # a turn of the body smears too, whichever way
+            smear = np.sqrt(streak[i, 0] ** 2 + streak[i, 1] ** 2) + fx * exposure * body_rate[i]
             size = fx * SHUTTLE_SIZE / max(depth[i], _NEAR)
             seen[i] = in_view and luck[i, 0] >= _miss(misses[0], misses[1], misses[2], misses[3], size, smear, body_rate[i])
         if seen[i]:

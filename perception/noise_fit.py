@@ -1,177 +1,30 @@
-"""Fit of the noise model to label recordings: smooth each flight with the flight model, and look at what is left.
+"""Fit of the noise model to label recordings: what is left of flights about their smooth course, drawn again.
 
-What a smoother leaves is not what the camera did: eight parameters a flight have swallowed part of it. So sampled noise is
-put through the same smoother, linearised about the flight, before the two are compared. Second differences of the residuals
-show the white part alone; the rest wanders slowly, with the rig's local errors and the model's own.
+Sampled noise is put through the same smoother as the recorded labels, linearised about the flight (`smoothing.py`), before the
+two are compared. Second differences of the residuals show mostly the white part; the rest wanders slowly, with the rig's local
+errors and the model's own.
 """
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
-from scipy.optimize import least_squares
 
-from perception.camera import Camera, StereoRig
-from perception.errors import UserError
-from perception.flight import DRAG_MEAN, STEP_MAX, rk4_step
 from perception.noise import CLEAR_SIZE, NoiseCfg, pixel_errors
-from perception.tracker import Track
-from perception.tracking import Recording, read_folder, track_recording, with_offset
-from perception.triangulation import SHUTTLE_SIZE
+from perception.smoothing import SmoothFlight
 
 Array = np.ndarray
 
-PRIOR_SIGMA = (0.012, 0.25)  # of k [1/m] and s [m/s^2], as in `flight_fit.py`
-DRIFT_MEAN = 0.65  # [m/s^2]
-LABEL_SIGMA, SOFT = 1.5, 3.0  # [px] of a label about a smooth flight, and beyond which residuals count linearly
-FALSE_ERROR = 15.0  # [px] a label so far off, between neighbours that are not, is something else
-LEAST_TIME = 0.35  # [s] of a flight; a shorter one follows its own noise
-AFTER_HIT, BEFORE_END = 0.08, 0.02  # [s] left out: the shuttle turns over, and the racket may be in the picture
-LEAST_FLIGHTS = 5
 DRAWS = 3  # of the slow error for every recorded flight
 ROUNDS = 2  # of white, blur and slow part in turn; a third changes nothing by 3 %
 QUICK, LEAST_QUICK = 5.0, 200  # [px] streak above which a frame tells of blur, and so many such frames are enough
+SPREADS = ("along", "across", "white_along", "white_across")  # of `Shape`
 LAGS = (1, 2, 3, 5, 8, 12, 20)  # frames at which the slow error's memory is compared
 TIMES = (0.06, 0.12, 0.25, 0.4, 0.6, 0.9, 1.4)  # [s] tried for it
 
 
-@dataclass(frozen=True, eq=False)
-class SmoothFlight:
-    """One flight through one fit. Rows are the frames of both cameras in which it should be seen: time (M,) [s], side (M,),
-    pixels (M, 2) (nan where not labelled), expected (M, 2), streak (M, 2) [px in a frame's time], size (M,) [px]; lever (M, 2, 8):
-    slope of the expected pixels by the fitted parameters; weight (M,) that the fit gave each row."""
-
-    label: str
-    time: Array
-    side: Array
-    pixels: Array
-    expected: Array
-    streak: Array
-    size: Array
-    lever: Array
-    weight: Array
-
-    @property
-    def residual(self) -> Array:
-        """(M, 2) label less expected pixel; nan where there is no label, or one of something else."""
-        off = self.pixels - self.expected
-        return np.where(self.false[:, None], np.nan, off)
-
-    @property
-    def false(self) -> Array:
-        """(M,) labels of something else."""
-        far = np.linalg.norm(self.pixels - self.expected, axis=1) > FALSE_ERROR
-        out = np.zeros(len(far), bool)
-        for side in (0, 1):
-            rows = np.flatnonzero(self.side == side)
-            lonely = far[rows]
-            lonely[1:-1] &= ~(far[rows][:-2] & far[rows][2:])
-            out[rows] = lonely
-        return out
-
-    def smoothed(self, errors: Array) -> Array:
-        """What the fit would leave of errors (M, 2) [px]: they, less the part that its parameters swallow."""
-        weight = self.weight / LABEL_SIGMA**2
-        information = np.einsum("mai,m,maj->ij", self.lever, weight, self.lever)
-        information[6, 6] += 1 / PRIOR_SIGMA[0] ** 2
-        information[7, 7] += 1 / PRIOR_SIGMA[1] ** 2
-        push = np.einsum("mai,m,ma->i", self.lever, weight, errors)
-        return errors - self.lever @ np.linalg.solve(information, push)
-
-
-@njit(cache=True)
-def _states(x, times):
-    p, v = x[:3].copy(), x[3:6].copy()
-    out = np.empty((len(times), 6))
-    now = 0.0
-    for i in range(len(times)):
-        parts = max(1, int(np.ceil((times[i] - now) / STEP_MAX - 1e-9)))
-        for _ in range(parts):
-            rk4_step(p, v, x[6], x[7], (times[i] - now) / parts)
-        now = times[i]
-        out[i, :3] = p
-        out[i, 3:] = v
-    return out
-
-
-def _project(rig: StereoRig, points: Array, side: Array) -> tuple[Array, Array]:
-    """Pixels (M, 2) and depth (M,) of points (M, 3) in the camera that `side` (M,) names."""
-    left = rig.pose.apply(points)
-    right = left @ rig.right_from_left_rotation.T + rig.right_from_left_translation
-    pixels = np.where(side[:, None] == 0, rig.left.project(left), rig.right.project(right))
-    return pixels, np.where(side == 0, left[:, 2], right[:, 2])
-
-
-def _inside(camera: Camera, pixels: Array) -> Array:
-    return camera.inside(pixels, 5.0)
-
-
-def smooth_flight(rig: StereoRig, recording: Recording, track: Track) -> SmoothFlight | None:
-    """Fit one tracked flight to the labels of both cameras, in pixels; None where it is too short to tell, or the fit fails."""
-    begin, end = track.born, track.last_seen
-    if end - begin < LEAST_TIME + AFTER_HIT + BEFORE_END:
-        return None
-    rows = []
-    for eye, labels in enumerate((recording.left, recording.right)):
-        times = (labels.frames - (recording.offset or 0.0) * eye) / rig.fps
-        for t, candidates in zip(times, labels.pixels, strict=True):
-            if begin + AFTER_HIT <= t <= end - BEFORE_END:
-                rows.append((t, eye, *(candidates[0] if len(candidates) == 1 else (np.nan, np.nan))))
-    table = np.array(sorted(rows)).reshape(-1, 4)
-    time, side, pixels = table[:, 0], table[:, 1].astype(int), table[:, 2:]
-    labelled = np.isfinite(pixels).all(axis=1)
-    if labelled.sum() < 40:
-        return None
-    typical = np.array([1, 1, 1, 10, 10, 10, 0.05, 0.5])
-
-    def expected(x: Array) -> Array:
-        return _project(rig, _states(x, time - begin)[:, :3], side)[0]
-
-    def off(x: Array) -> Array:
-        error = (pixels - expected(x))[labelled]
-        error = np.where(np.isfinite(error), error, 1e3) / LABEL_SIGMA
-        size = np.maximum(np.linalg.norm(error, axis=1, keepdims=True), 1e-9)
-        soft = SOFT / LABEL_SIGMA
-        error = error * np.where(size > soft, np.sqrt(np.maximum(2 * soft * size - soft**2, 0)) / size, 1.0)
-        return np.concatenate([error.ravel(), [(x[6] - DRAG_MEAN) / PRIOR_SIGMA[0], (x[7] - DRIFT_MEAN) / PRIOR_SIGMA[1]]])
-
-    x = least_squares(off, track.start_state, x_scale=typical, max_nfev=40).x
-    steps = 1e-4 * typical
-    lever = np.stack([(expected(x + d) - expected(x - d)) / (2 * d.sum()) for d in np.diag(steps)], axis=2)
-    states = _states(x, time - begin)
-    mean, depth = _project(rig, states[:, :3], side)
-    ahead, _ = _project(rig, states[:, :3] + 1e-3 * states[:, 3:], side)
-    keep = np.where(side == 0, _inside(rig.left, mean), _inside(rig.right, mean)) & np.isfinite(lever).all(axis=(1, 2))
-    error = np.linalg.norm(pixels - mean, axis=1)
-    if np.nanmedian(error) > FALSE_ERROR / 2:
-        return None
-    weight = np.where(labelled, np.minimum(1.0, SOFT / np.maximum(np.nan_to_num(error), 1e-9)), 0.0)
-    focal = np.where(side == 0, rig.left.fx, rig.right.fx)
-    return SmoothFlight(recording.name, time[keep], side[keep], pixels[keep], mean[keep], ((ahead - mean) / (1e-3 * rig.fps))[keep],
-                        (focal * SHUTTLE_SIZE / depth)[keep], lever[keep], weight[keep])
-
-
-def smooth_folder(folder: Path, rig: StereoRig) -> tuple[list[SmoothFlight], list[str]]:
-    """All flights of a folder of label files, and notes on recordings left out. The time offsets are found from the labels."""
-    if rig.fps <= 0:
-        raise UserError(f"rig {rig.name} says no fps; without it labels have no time")
-    flights, notes = [], []
-    for recording in read_folder(folder):
-        try:
-            recording = with_offset(rig, replace(recording, offset=None))
-            log = track_recording(rig, recording)
-        except UserError as error:
-            notes.append(str(error))
-            continue
-        flights += [f for f in (smooth_flight(rig, recording, track) for track in log.flights) if f is not None]
-    if len(flights) < LEAST_FLIGHTS:
-        raise UserError(f"{len(flights)} flights of {LEAST_TIME:g} s or more in {folder}; the noise model needs {LEAST_FLIGHTS}" + "".join(f"; {n}" for n in notes))
-    return flights, notes
-
-
-def sampled_errors(cfg: NoiseCfg, flight: SmoothFlight, fps: float, rng: np.random.Generator, white: bool = True, slow: bool = True) -> Array:
+def sampled_errors(cfg: NoiseCfg, flight: SmoothFlight, fps: float, rng: np.random.Generator, white: bool = True,
+                   slow: bool = True) -> Array:
     """Errors (M, 2) [px] that the model draws for a flight's frames, before any smoother. The two cameras stand apart: their
     errors are independent. cfg.exposure_s counts in frames' times, as the flight's streaks do."""
     errors = np.zeros((len(flight.time), 2))
@@ -191,8 +44,8 @@ def sampled_errors(cfg: NoiseCfg, flight: SmoothFlight, fps: float, rng: np.rand
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What residuals look like, all flights together: along, across (K,) the streak [px]; white_along, white_across (K,) of their second
-    differences, scaled to one label's sigma; streak (K,) [px] of the latter; memory: autocorrelation at `LAGS`."""
+    """What residuals look like, all flights together: along, across (K,) the streak [px]; white_along, white_across (K,) of
+    their second differences, scaled to one label's sigma; streak (K,) [px] of the latter; memory: autocorrelation at `LAGS`."""
 
     along: Array
     across: Array
@@ -215,8 +68,9 @@ def shape(flights: list[SmoothFlight], residuals: list[Array]) -> Shape:
             way = flight.streak[rows] / np.maximum(speed, 1e-9)[:, None]
             normal = np.column_stack([-way[:, 1], way[:, 0]])
             second = (off[2:] - 2 * off[1:-1] + off[:-2]) / np.sqrt(6)
-            for part, values in zip(parts, (np.sum(off * way, axis=1), np.sum(off * normal, axis=1), np.sum(second * way[1:-1], axis=1),
-                                            np.sum(second * normal[1:-1], axis=1), np.where(np.isfinite(second[:, 0]), speed[1:-1], np.nan)), strict=True):
+            columns = (np.sum(off * way, axis=1), np.sum(off * normal, axis=1), np.sum(second * way[1:-1], axis=1),
+                       np.sum(second * normal[1:-1], axis=1), np.where(np.isfinite(second[:, 0]), speed[1:-1], np.nan))
+            for part, values in zip(parts, columns, strict=True):
                 part.append(values[np.isfinite(values)])
             held = np.clip(off, -5, 5)  # a few wild labels must not decide how long the rest remember
             squares += float(np.nanmean(held**2)) * len(off)
@@ -226,7 +80,8 @@ def shape(flights: list[SmoothFlight], residuals: list[Array]) -> Shape:
                     products[n] += [np.nanmean(both) * len(off) if np.isfinite(both).any() else 0.0, len(off)]
     total = products[0, 1]
     along, across, white_along, white_across, streak = (np.concatenate(p) for p in parts)
-    return Shape(along, across, white_along, white_across, streak, products[:, 0] / np.maximum(products[:, 1], 1) / (squares / total))
+    memory = products[:, 0] / np.maximum(products[:, 1], 1) / (squares / total)
+    return Shape(along, across, white_along, white_across, streak, memory)
 
 
 def sampled_shape(cfg: NoiseCfg, flights: list[SmoothFlight], fps: float, rng: np.random.Generator, **parts: bool) -> Shape:
@@ -243,11 +98,12 @@ def _middle(values: Array) -> float:
     return float(np.median(np.abs(values)))
 
 
-def fit_noise(flights: list[SmoothFlight], fps: float, prior: NoiseCfg = NoiseCfg(), slow: bool = True, seed: int = 1) -> tuple[NoiseCfg, dict[str, str], Shape]:
+def fit_noise(flights: list[SmoothFlight], fps: float, prior: NoiseCfg = NoiseCfg(), slow: bool = True,
+              seed: int = 1) -> tuple[NoiseCfg, dict[str, str], Shape]:
     """Noise model of recorded flights, where each number is from (by key), and the recorded residuals' shape.
 
     slow False keeps the prior's slow error: for a noise model of another rig than the one recorded, whose lens is not its own.
-    A label's streak is taken over the whole frame time, since recordings do not say their exposure. cfg.exposure_s stays the prior's.
+    A label's streak is taken over the whole frame time, since recordings do not say their exposure; exposure_s stays the prior's.
     """
     seen = shape(flights, [f.residual for f in flights])
     count = f"{len(flights)} recorded flights"
@@ -256,10 +112,11 @@ def fit_noise(flights: list[SmoothFlight], fps: float, prior: NoiseCfg = NoiseCf
     sources["pixel_sigma"] = sources["tail_share"] = f"fitted to {count}"
     sources["blur_share"] = (f"fitted to {count}, the whole frame time taken as exposure" if quick.sum() >= LEAST_QUICK
                              else f"prior; {quick.sum()} quick frames are too few")
-    sources["bias_sigma"] = sources["bias_time_s"] = (f"fitted to {count}; holds that rig's local errors and the flight model's" if slow
-                                                      else "prior; the recorded rig's is its own")
+    sources["bias_sigma"] = sources["bias_time_s"] = (
+        f"fitted to {count}; holds that rig's local errors and the flight model's" if slow
+        else "prior; the recorded rig's is its own")
     cfg = replace(prior, bias_sigma=0.0) if slow else prior
-    for _ in range(ROUNDS):  # the slow error wanders a little within three frames too, and the white one adds to the slow one's size
+    for _ in range(ROUNDS):  # the slow error shows in second differences too, and the white one in the size
         cfg = _fit_white(cfg, seen, fps, seed)
         if quick.sum() >= LEAST_QUICK:
             cfg = replace(cfg, blur_share=_fit_blur(cfg, seen, quick))
@@ -278,9 +135,11 @@ def fit_noise(flights: list[SmoothFlight], fps: float, prior: NoiseCfg = NoiseCf
         miss_small = prior.miss_small
     streaks = np.concatenate([np.linalg.norm(f.streak, axis=1) for f in flights]) > QUICK
     sources["miss_base"], sources["false_rate"] = f"fitted to {count}, {len(rows)} frames", f"fitted to {count}"
-    for key, why in (("eye_correlation", "the eyes' errors were not seen in one view"), ("exposure_s", "recordings do not say it"),
-                     ("timing_sigma_s", "the cameras stood still"), ("miss_blur", f"{np.sum(~rows & streaks)} of {streaks.sum()} quick frames were missed, too few to tell"),
-                     ("miss_turn", "the cameras stood still"), ("drop_rate", "labels have every frame"), ("latency_s", "labels have no arrival time"),
+    for key, why in (("eye_correlation", "the eyes' errors were not seen in one view"),
+                     ("exposure_s", "recordings do not say it"), ("timing_sigma_s", "the cameras stood still"),
+                     ("miss_blur", f"{np.sum(~rows & streaks)} of {streaks.sum()} quick frames were missed, too few to tell"),
+                     ("miss_turn", "the cameras stood still"), ("drop_rate", "labels have every frame"),
+                     ("latency_s", "labels have no arrival time"),
                      ("latency_sigma_s", "labels have no arrival time")):
         sources[key] = f"prior; {why}"
     cfg = replace(cfg, miss_base=round(miss, 5), miss_small=round(miss_small, 4),
@@ -298,7 +157,8 @@ def _fit_white(cfg: NoiseCfg, seen: Shape, fps: float, seed: int) -> NoiseCfg:
     middle, far = _middle(seen.white_across), float(np.percentile(np.abs(seen.white_across), 98))
     best = (np.inf, cfg.pixel_sigma, cfg.tail_share)
     for share in np.linspace(0, 0.4, 21):
-        draw = pixel_errors(replace(cfg, pixel_sigma=1.0, tail_share=float(share)), np.zeros((20002, 2)), np.random.default_rng(seed + 1))[:, 0, 0]
+        trial, again = replace(cfg, pixel_sigma=1.0, tail_share=float(share)), np.random.default_rng(seed + 1)
+        draw = pixel_errors(trial, np.zeros((20002, 2)), again)[:, 0, 0]
         white = (draw[2:] - 2 * draw[1:-1] + draw[:-2]) / np.sqrt(6)
         low, high = 0.0, 10.0
         for _ in range(20):
@@ -337,22 +197,21 @@ def _fit_slow(cfg: NoiseCfg, flights: list[SmoothFlight], fps: float, seed: int)
         for _ in range(20):
             bias = 0.5 * (low + high)
             low, high = (bias, high) if _middle(whites + bias * units) < target else (low, bias)
-        drawn = shape(flights, [np.where(good[:, None], w + bias * u, np.nan) for w, u, good in zip(white, unit, labelled, strict=True)])
+        both = zip(white, unit, labelled, strict=True)
+        drawn = shape(flights, [np.where(good[:, None], w + bias * u, np.nan) for w, u, good in both])
         best = min(best, (float(np.sum((drawn.memory - seen) ** 2)), bias, memory))
     return replace(cfg, bias_sigma=round(best[1], 4), bias_time_s=best[2])
 
 
 def figures(cfg: NoiseCfg, sources: dict[str, str], seen: Shape, drawn: Shape, flights: int) -> dict[str, Any]:
     """What `birdie calibrate --noise --json` writes."""
-    from dataclasses import asdict
-
     def size(s: Shape) -> dict[str, Any]:
-        return {"along_px": 1.4826 * _middle(s.along), "across_px": 1.4826 * _middle(s.across), "white_along_px": 1.4826 * _middle(s.white_along),
-                "white_across_px": 1.4826 * _middle(s.white_across), "memory_by_frames": dict(zip(map(str, LAGS), s.memory.tolist(), strict=True))}
+        spreads = {f"{name}_px": 1.4826 * _middle(getattr(s, name)) for name in SPREADS}  # sigma of a Gaussian with that median
+        return {**spreads, "memory_by_frames": dict(zip(map(str, LAGS), s.memory.tolist(), strict=True))}
 
     return {"flights": flights, "noise": asdict(cfg), "sources": sources, "recorded": size(seen), "sampled": size(drawn),
             "largest_difference_of_distributions": {name: distance(getattr(seen, name), getattr(drawn, name))
-                                                    for name in ("along", "across", "white_along", "white_across")}}
+                                                    for name in SPREADS}}
 
 
 def distance(a: Array, b: Array) -> float:

@@ -18,13 +18,15 @@ Array = np.ndarray
 
 FALSE_ERROR = 15.0  # [px] off in any of u, v, disparity: something else
 LEAST_REPORTS, LEAST_FLIGHTS = 500, 5
+FITTED = ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "miss_base", "miss_small", "miss_blur", "miss_turn",
+          "false_rate")
 SLOW_STREAK = 1.0  # [px] below it a report tells of pixel noise alone
 
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """What a parallel pair reported, and the truth, row by row: flight (N,) number, points_l (N, 3) [m] and velocity_c (N, 3) [m/s] as
-    in `noise.sample`, body_rate (N,) [rad/s], measurement (N, 3) u, v, disparity [px], seen (N,)."""
+    """What a parallel pair reported, and the truth, row by row: flight (N,) number, points_l (N, 3) [m] and velocity_c (N, 3)
+    [m/s] as in `noise.sample`, body_rate (N,) [rad/s], measurement (N, 3) u, v, disparity [px], seen (N,)."""
 
     flight: Array
     points_l: Array
@@ -41,7 +43,8 @@ def _truth(rig: StereoRig, reports: Reports) -> tuple[Array, Array, Array, Array
     image = np.column_stack([flat * focal + [camera.cx, camera.cy], camera.fx * rig.baseline / z])
     right = image[:, :2] - np.column_stack([image[:, 2], np.zeros(len(z))])
     flow = (reports.velocity_c[:, :2] - flat * reports.velocity_c[:, 2:]) / z[:, None] * focal
-    return image, flow, camera.fx * SHUTTLE_SIZE / z, (reports.points_l[:, 2] > 1e-3) & camera.inside(image[:, :2]) & camera.inside(right)
+    in_view = (reports.points_l[:, 2] > 1e-3) & camera.inside(image[:, :2]) & camera.inside(right)
+    return image, flow, camera.fx * SHUTTLE_SIZE / z, in_view
 
 
 def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg()) -> tuple[NoiseCfg, dict[str, str]]:
@@ -60,7 +63,8 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
     good = reports.seen & ~false
     flights = [f for f in np.unique(reports.flight) if np.sum(good & (reports.flight == f)) >= 10]
     if good.sum() < LEAST_REPORTS or len(flights) < LEAST_FLIGHTS:
-        raise UserError(f"{good.sum()} reports of {len(flights)} flights; the noise model needs {LEAST_REPORTS} of {LEAST_FLIGHTS}")
+        raise UserError(f"{good.sum()} reports of {len(flights)} flights; "
+                        f"the noise model needs {LEAST_REPORTS} of {LEAST_FLIGHTS}")
     count = f"{good.sum()} reports of {len(flights)} flights with their truth"
     streak = flow * prior.exposure_s
     length = np.linalg.norm(streak, axis=1)
@@ -71,13 +75,13 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
         slow[n] = np.median(error[own], axis=0)
         white[own] = error[own] - slow[n]
         spread[n] = 1 / own.sum()
-    calm = np.isfinite(white[:, 0]) & (length < SLOW_STREAK) & (rig.left.fx * prior.timing_sigma_s * reports.body_rate < 0.1 * prior.pixel_sigma)
+    shake = rig.left.fx * prior.timing_sigma_s * reports.body_rate
+    calm = np.isfinite(white[:, 0]) & (length < SLOW_STREAK) & (shake < 0.1 * prior.pixel_sigma)
     if calm.sum() < LEAST_REPORTS // 5:
         calm = np.isfinite(white[:, 0]) & (length <= np.percentile(length[good], 25))
     sigma, tail = _white(white[calm, :2].ravel())
     correlation = 1 - 0.5 * (_middle(white[calm, 2]) / _middle(white[calm, :2].ravel())) ** 2
-    sources = {key: f"fitted to {count}" for key in ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "miss_base", "miss_small", "miss_blur",
-                                                      "miss_turn", "false_rate")}
+    sources = {key: f"fitted to {count}" for key in FITTED}
     blurred = np.isfinite(white[:, 0]) & (length > 2 * SLOW_STREAK)
     blur = prior.blur_share
     if blurred.sum() >= LEAST_REPORTS // 5:
@@ -93,17 +97,21 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
     # what white noise alone leaves in a flight's median is taken off the slow error
     noise = (np.nanstd(white[:, :2]) ** 2) * float(np.mean(spread)) * np.pi / 2
     bias = max(float(np.mean(slow[:, :2] ** 2) - noise), 0.0) ** 0.5
-    miss = nnls(np.column_stack([np.ones(len(size)), np.maximum(CLEAR_SIZE / size - 1, 0), (length + rig.left.fx * prior.exposure_s * reports.body_rate) / size,
-                                 reports.body_rate])[in_view & ~false], (~reports.seen[in_view & ~false]).astype(float))[0]
+    smear = length + rig.left.fx * prior.exposure_s * reports.body_rate
+    causes = np.column_stack([np.ones(len(size)), np.maximum(CLEAR_SIZE / size - 1, 0), smear / size, reports.body_rate])
+    counted = in_view & ~false
+    miss = [float(m) for m in nnls(causes[counted], (~reports.seen[counted]).astype(float))[0]]
     for key in ("exposure_s", "latency_s", "latency_sigma_s"):
         sources[key] = "as told; reports do not say it"
     sources["timing_sigma_s"] = "prior; it shows as pixel noise when the body turns"
     sources["drop_rate"] = "0; lost frames count as misses here"
     sources["bias_time_s"] = "prior; within one flight it is taken as constant"
-    return replace(prior, pixel_sigma=round(sigma, 4), tail_share=round(tail, 4), eye_correlation=round(float(np.clip(correlation, 0.0, 0.99)), 4),
-                   blur_share=round(blur, 4), bias_sigma=round(bias, 4), miss_base=round(float(min(miss[0], 1.0)), 5), miss_small=round(float(miss[1]), 4),
-                   miss_blur=round(float(miss[2]), 4), miss_turn=round(float(miss[3]), 4), false_rate=round(float(false.sum() / len(false)), 5),
-                   drop_rate=0.0), sources
+    found = replace(
+        prior, pixel_sigma=round(sigma, 4), tail_share=round(tail, 4),
+        eye_correlation=round(float(np.clip(correlation, 0.0, 0.99)), 4),
+        blur_share=round(blur, 4), bias_sigma=round(bias, 4), miss_base=round(min(miss[0], 1.0), 5), miss_small=round(miss[1], 4),
+        miss_blur=round(miss[2], 4), miss_turn=round(miss[3], 4), false_rate=round(float(false.mean()), 5), drop_rate=0.0)
+    return found, sources
 
 
 def _middle(values: Array) -> float:
@@ -115,6 +123,7 @@ def _white(values: Array) -> tuple[float, float]:
     ratio = float(np.percentile(np.abs(values), 98)) / _middle(values)
     best = (np.inf, 0.0, 1.0)
     for share in np.linspace(0, 0.4, 41):
-        draw = pixel_errors(NoiseCfg(pixel_sigma=1.0, tail_share=float(share)), np.zeros((40000, 2)), np.random.default_rng(1))[:, 0, 0]
+        trial = NoiseCfg(pixel_sigma=1.0, tail_share=float(share))
+        draw = pixel_errors(trial, np.zeros((40000, 2)), np.random.default_rng(1))[:, 0, 0]
         best = min(best, (abs(float(np.percentile(np.abs(draw), 98)) / _middle(draw) - ratio), float(share), _middle(draw)))
     return _middle(values) / best[2], best[1]

@@ -16,8 +16,8 @@ from perception.errors import UserError
 
 Array = np.ndarray
 
-OFFSET_RANGE = 150.0  # [frames] searched to both sides, over a second at 120 /s; recordings started by hand need more care than that
-RIG_LIMIT = 3.0  # [px] median epipolar distance of a rig that passes; one that fits has 1 to 2, half a degree of knock about most axes adds 3
+OFFSET_RANGE = 150.0  # [frames] searched to both sides, over a second at 120 /s; our choice, it trades time
+RIG_LIMIT = 3.0  # [px] median epipolar distance of a rig that passes; one that fits has 1 to 2, half a degree of knock adds 3
 OUTLIER = 6.0  # [px] beyond it a pair counts as no pair while an offset is looked for; four times the scatter of labels
 HUBER = 2.0  # [px] beyond it a residual counts linearly: the scatter of labels and of a good rig's local errors together
 LEAST_SHARE = 0.5  # of the pairs that must come within OUTLIER at the offset; a rally that was cut in the middle stays below 0.2
@@ -44,9 +44,11 @@ class OffsetFit:
         if self.pairs < LEAST_PAIRS:
             return f"only {self.pairs} frames are labelled in both cameras, {LEAST_PAIRS} are needed"
         if self.share < LEAST_SHARE:
-            return f"no offset within {OFFSET_RANGE:g} frames fits: at the best one {self.share:.0%} of the pairs meet, {self.error_px:.0f} px median"
+            return (f"no offset within {OFFSET_RANGE:g} frames fits: at the best one {self.share:.0%} of the pairs meet, "
+                    f"{self.error_px:.0f} px median")
         if self.sigma_frames > LARGEST_SIGMA:
-            return f"the shuttle moves along the epipolar lines, or hardly: the offset is known to {self.sigma_frames:.1f} frames only"
+            return ("the shuttle moves along the epipolar lines, or hardly: "
+                    f"the offset is known to {self.sigma_frames:.1f} frames only")
         return ""
 
 
@@ -118,7 +120,9 @@ def fit_offset(rig: StereoRig, left_track: Array, right_track: Array) -> OffsetF
         off = misfit(shift, thinned)
         pairs = int(np.isfinite(off).sum())
         # an offset at which hardly anything overlaps must not win by the few pairs that are left
-        return float(np.nanmean(np.minimum(off**2, OUTLIER**2))) if 2 * pairs * len(frames) >= most * len(thinned) and pairs else np.inf
+        if not pairs or 2 * pairs * len(frames) < most * len(thinned):
+            return np.inf
+        return float(np.nanmean(np.minimum(off**2, OUTLIER**2)))
 
     coarse = np.arange(-OFFSET_RANGE, OFFSET_RANGE + 1)
     costs = np.array([cost(s) for s in coarse])
@@ -171,7 +175,8 @@ def read_tracks(folder: Path) -> dict[str, tuple[Array, Array]]:
             raise UserError(f"{path} has no {other.name} beside it; a rig is judged by what both cameras saw")
         tracks = []
         for labels in map(read_labels, (path, other)):
-            tracks.append(np.array([(f, *p[0]) for f, p in zip(labels.frames, labels.pixels, strict=True) if len(p) == 1], float).reshape(-1, 3))
+            single = [(f, *p[0]) for f, p in zip(labels.frames, labels.pixels, strict=True) if len(p) == 1]
+            tracks.append(np.array(single, float).reshape(-1, 3))
         out[name] = (tracks[0], tracks[1])
     if not out:
         raise UserError(f"{folder} holds no label files: they are called NAME_camera1.csv and NAME_camera2.csv")
@@ -179,8 +184,8 @@ def read_tracks(folder: Path) -> dict[str, tuple[Array, Array]]:
 
 
 def check_rig(rig: StereoRig, tracks: dict[str, tuple[Array, Array]]) -> dict[str, Any]:
-    """Verdict on a rig from recordings: rig_ok, epipolar_error_px (median over the recordings that fit; over all where none does),
-    time_offset_frames by recording (None where none fits), problems by recording.
+    """Verdict on a rig from recordings: rig_ok, epipolar_error_px (median over the recordings that fit; over all where none
+    does), time_offset_frames by recording (None where none fits), problems by recording.
 
     A recording that fits no offset does not fail the rig while most others fit: recordings get cut. Where most do not, it does.
     """
@@ -194,6 +199,6 @@ def check_rig(rig: StereoRig, tracks: dict[str, tuple[Array, Array]]) -> dict[st
         "rig_ok": bool(2 * len(meet) > len(judged) and error < RIG_LIMIT),
         "epipolar_error_px": error,
         "time_offset_frames": {n: None if f.problem else f.frames for n, f in fits.items()},
-        "recordings": {n: {"error_px": f.error_px, "share_that_meets": f.share, "offset_sigma_frames": f.sigma_frames, "pairs": f.pairs,
-                           "problem": f.problem} for n, f in fits.items()},
+        "recordings": {n: {"error_px": f.error_px, "share_that_meets": f.share, "offset_sigma_frames": f.sigma_frames,
+                           "pairs": f.pairs, "problem": f.problem} for n, f in fits.items()},
     }

@@ -209,7 +209,8 @@ def _fit_noise(tracks: Path, rig: Path | None, out: Path | None, json_path: Path
     from perception.noise import UNITS
 
     try:
-        from perception.noise_fit import figures, fit_noise, sampled_shape, smooth_folder
+        from perception.noise_fit import figures, fit_noise, sampled_shape
+        from perception.smoothing import smooth_folder
     except ModuleNotFoundError as error:
         raise UserError(f"birdie calibrate --noise needs {error.name}: run `make setup-train`, or pip install 'birdie[train]'") from error
     if rig is None:

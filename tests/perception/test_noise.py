@@ -155,7 +155,7 @@ def test_fitting_needs_a_rig_and_recordings(tmp_path):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    from perception.noise_fit import smooth_folder
+    from perception.smoothing import smooth_folder
 
     folder = tmp_path_factory.mktemp("labels")
     for rally in ("11-46-04", "11-48-28"):
