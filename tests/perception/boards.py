@@ -23,11 +23,12 @@ def texture(board):
 def render(camera, rotation, translation, board=BOARD, scale=3):
     """Grey image (H, W) of a board whose points x are at rotation @ x + translation [m] in the camera; no distortion."""
     # texture pixel -> board [m]: inner corner (0, 0) is two cells in; pixel centres, hence the half
-    to_board = np.array([[board.square / CELL, 0, (0.5 / CELL - 2) * board.square], [0, board.square / CELL, (0.5 / CELL - 2) * board.square], [0, 0, 1]])
+    corner = 0.5 / CELL - 2
+    to_board = np.array([[1 / CELL, 0, corner], [0, 1 / CELL, corner], [0, 0, 1 / board.square]]) * board.square
     plane = np.column_stack([rotation[:, 0], rotation[:, 1], translation])
     up = np.array([[scale, 0, (scale - 1) / 2], [0, scale, (scale - 1) / 2], [0, 0, 1]])
-    image = cv2.warpPerspective(texture(board), up @ camera.matrix @ plane @ to_board, (camera.width * scale, camera.height * scale),
-                                flags=cv2.INTER_LINEAR, borderValue=110)
+    image = cv2.warpPerspective(texture(board), up @ camera.matrix @ plane @ to_board,
+                                (camera.width * scale, camera.height * scale), flags=cv2.INTER_LINEAR, borderValue=110)
     return cv2.GaussianBlur(cv2.resize(image, (camera.width, camera.height), interpolation=cv2.INTER_AREA), (3, 3), 0.6)
 
 
@@ -35,8 +36,10 @@ def turned(*degrees):
     return cv2.Rodrigues(np.deg2rad(np.array(degrees, float)))[0]
 
 
-def poses(board=BOARD, places=((-0.2, -0.19), (0.05, -0.19), (0.3, -0.19), (-0.2, 0.02), (0.05, 0.0), (0.3, 0.03), (-0.2, 0.2), (0.05, 0.2),
-                               (0.3, 0.2), (0.05, 0.0)), tilt=30.0):
+ALL_OVER = tuple((x, y) for y in (-0.19, 0.01, 0.2) for x in (-0.2, 0.05, 0.3)) + ((0.05, 0.0),)  # [m] board centres at 0.9 m
+
+
+def poses(board=BOARD, places=ALL_OVER, tilt=30.0):
     """(rotation, translation) of boards all over the left image, tilted to all sides."""
     out = []
     middle = board.points.mean(axis=0)
@@ -51,7 +54,8 @@ def shoot(folder, poses, rig=RIG, board=BOARD, change=lambda side, image: image)
     """Write left*.png and right*.png of boards at these poses (in the left camera) to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for n, (rotation, translation) in enumerate(poses):
-        moved = (rig.right_from_left_rotation @ rotation, rig.right_from_left_rotation @ translation + rig.right_from_left_translation)
+        turn = rig.right_from_left_rotation
+        moved = (turn @ rotation, turn @ translation + rig.right_from_left_translation)
         for side, camera, pose in (("left", rig.left, (rotation, translation)), ("right", rig.right, moved)):
             cv2.imwrite(str(folder / f"{side}{n:02d}.png"), change(side, render(camera, *pose, board)))
     return folder

@@ -77,7 +77,8 @@ def test_rig_file_round_trips_exactly(tmp_path, rng):
     rig.save(tmp_path / "rig.yaml")
     again = StereoRig.load(tmp_path / "rig.yaml")
     assert (again.left, again.right, again.name, again.fps, again.time_offset_s) == (rig.left, rig.right, "hall", 119.12, -0.0043)
-    for key in ("right_from_left_rotation", "right_from_left_translation", "left_from_world_rotation", "left_from_world_translation"):
+    for key in ("right_from_left_rotation", "right_from_left_translation", "left_from_world_rotation",
+                "left_from_world_translation"):
         np.testing.assert_array_equal(getattr(again, key), getattr(rig, key))
 
 

@@ -20,8 +20,8 @@ RIG = zedx("SVGA", 4)
 
 
 def report(cfg, rng, point=(0.3, -0.2, 4.0), velocity=(0.0, 0.0, 0.0), body_rate=0.0, count=20000, rig=RIG):
-    return sample(cfg, rig, np.tile(np.array(point, float), (count, 1)), np.tile(np.array(velocity, float), (count, 1)), np.full(count, float(body_rate)),
-                  np.zeros((count, 3)), rng)
+    points, speeds = (np.tile(np.array(x, float), (count, 1)) for x in (point, velocity))
+    return sample(cfg, rig, points, speeds, np.full(count, float(body_rate)), np.zeros((count, 3)), rng)
 
 
 def test_without_noise_the_truth_is_reported(rng):
@@ -69,7 +69,8 @@ def test_a_turning_body_shakes_both_eyes_together(rng):
 
 
 @pytest.mark.parametrize(("worse", "better"), [
-    ({"point": (0, 0, 12)}, {"point": (0, 0, 5)}), ({"velocity": (25, 0, 0)}, {"velocity": (2, 0, 0)}), ({"body_rate": 3.0}, {"body_rate": 0.0}),
+    ({"point": (0, 0, 12)}, {"point": (0, 0, 5)}), ({"velocity": (25, 0, 0)}, {"velocity": (2, 0, 0)}),
+    ({"body_rate": 3.0}, {"body_rate": 0.0}),
 ])
 def test_misses_grow_with_range_blur_and_body_rate(rng, worse, better):
     cfg = NoiseCfg(false_rate=0.0)
@@ -133,7 +134,8 @@ def test_file_round_trips_and_the_shipped_one_says_where_every_number_is_from(tm
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("pixel_sigma: -1", "not negative"), ("pixels: 1", "unknown key pixels"), ("drop_rate: 1.5", "at most 1"), ("eye_correlation: 1", "below 1"),
+    ("pixel_sigma: -1", "not negative"), ("pixels: 1", "unknown key pixels"), ("drop_rate: 1.5", "at most 1"),
+    ("eye_correlation: 1", "below 1"),
     ("- 3", "holds no keys"), ("bias_time_s: 0", "above 0"), ("pixel_sigma: many", "no noise model"), (":\n\t", "no noise model"),
 ])
 def test_files_that_are_no_noise_model_are_refused(tmp_path, text, said):

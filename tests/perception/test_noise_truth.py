@@ -11,8 +11,8 @@ from perception.noise import NoiseCfg, draw_bias, sample
 from perception.noise_truth import Reports, fit_with_truth
 
 RIG = zedx("SVGA", 4)
-TRUE = NoiseCfg(pixel_sigma=0.45, tail_share=0.12, eye_correlation=0.5, blur_share=0.08, exposure_s=0.004, timing_sigma_s=0.0, bias_sigma=0.4,
-                miss_base=0.03, miss_small=0.12, miss_blur=0.04, miss_turn=0.06, false_rate=0.01, drop_rate=0.0)
+TRUE = NoiseCfg(pixel_sigma=0.45, tail_share=0.12, eye_correlation=0.5, blur_share=0.08, exposure_s=0.004, timing_sigma_s=0.0,
+                bias_sigma=0.4, miss_base=0.03, miss_small=0.12, miss_blur=0.04, miss_turn=0.06, false_rate=0.01, drop_rate=0.0)
 
 
 def reports(rng, cfg, flights=150, rows=120):
@@ -27,16 +27,18 @@ def reports(rng, cfg, flights=150, rows=120):
 
 def test_the_model_that_was_sampled_comes_back(rng):
     found, sources = fit_with_truth(RIG, reports(rng, TRUE), NoiseCfg(exposure_s=0.004, timing_sigma_s=0.0))
-    for key, tolerance in (("pixel_sigma", 0.03), ("tail_share", 0.05), ("eye_correlation", 0.06), ("blur_share", 0.012), ("bias_sigma", 0.06),
-                           ("miss_base", 0.02), ("miss_small", 0.04), ("miss_blur", 0.012), ("miss_turn", 0.015), ("false_rate", 0.004)):
+    tolerances = {"pixel_sigma": 0.03, "tail_share": 0.05, "eye_correlation": 0.06, "blur_share": 0.012, "bias_sigma": 0.06,
+                  "miss_base": 0.02, "miss_small": 0.04, "miss_blur": 0.012, "miss_turn": 0.015, "false_rate": 0.004}
+    for key, tolerance in tolerances.items():
         assert getattr(found, key) == pytest.approx(getattr(TRUE, key), abs=tolerance), key
         assert sources[key].startswith("fitted")
     assert found.latency_s == NoiseCfg().latency_s and "as told" in sources["latency_s"]
 
 
 def test_a_clean_rig_fits_clean(rng):
-    clean = NoiseCfg(pixel_sigma=0.2, tail_share=0.0, eye_correlation=0.0, blur_share=0.0, exposure_s=0.004, timing_sigma_s=0.0, bias_sigma=0.0,
-                     miss_base=0.0, miss_small=0.0, miss_blur=0.0, miss_turn=0.0, false_rate=0.0, drop_rate=0.0)
+    clean = NoiseCfg(pixel_sigma=0.2, tail_share=0.0, eye_correlation=0.0, blur_share=0.0, exposure_s=0.004,
+                     timing_sigma_s=0.0, bias_sigma=0.0, miss_base=0.0, miss_small=0.0, miss_blur=0.0, miss_turn=0.0,
+                     false_rate=0.0, drop_rate=0.0)
     found, _ = fit_with_truth(RIG, reports(rng, clean), NoiseCfg(exposure_s=0.004, timing_sigma_s=0.0))
     assert found.bias_sigma < 0.02 and found.blur_share < 0.012 and found.eye_correlation < 0.05 and found.tail_share < 0.03
     assert found.miss_base == found.miss_small == found.false_rate == 0.0 and found.pixel_sigma == pytest.approx(0.2, rel=0.05)
