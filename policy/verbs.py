@@ -215,19 +215,28 @@ def export(run: Path, out: Path = Path("policy.onnx"), json_path: JsonPath = Non
           f"largest difference to torch {record['onnx_difference']:.1e}")
 
 
-def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight", "timestep"]], robots: int = 512, seconds: float = 8.0, threads: int = 0,
-          data: Path | None = None, json_path: JsonPath = None) -> None:
+def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight", "timestep", "perception"]], robots: int = 512, seconds: float = 8.0,
+          threads: int = 0, data: Path | None = None, serves: int = 100, fps: float = 60.0, lens: Literal["2.2", "4"] = "4",
+          shuttle: Literal["white", "orange"] = "white", json_path: JsonPath = None) -> None:
     """Measure this machine or the model: speed of the environment (sim), of one PPO iteration by phase (train), or how well
-    the flight model foretells measured flights (flight), or what a longer physics step costs in truth (timestep).
+    the flight model foretells measured flights (flight), or what a longer physics step costs in truth (timestep), or what the robot's
+    cameras make of rendered serves, and how fast (perception).
 
     Args:
-        what: sim, train, flight or timestep.
+        what: sim, train, flight, timestep or perception.
         data: for flight: folder with shots.csv and *_xyz.csv, or one file of t_s, x_m, y_m, z_m per flight.
         robots: in the batch.
         seconds: of each measurement.
         threads: 0 takes all cores.
+        serves: for perception: how many, as the shipped policy plays them.
+        fps: for perception: stereo frames per second; the camera does up to 120.
+        lens: for perception: of the ZED X [mm]; the robot's is 4.
+        shuttle: for perception: its colour.
         json_path: write the figures to this file.
     """
+    if what == "perception":
+        write_json(json_path, _bench_perception(serves, fps, float(lens), shuttle, threads))
+        return
     if what == "flight":
         write_json(json_path, _bench_flight(data))
         return
@@ -317,4 +326,38 @@ def _bench_flight(data: Path | None) -> dict[str, Any]:
     picture = Path("runs") / "bench" / f"flight_{stamp()}.png"
     plot_errors(figures, picture)
     console.print(f"plot: {picture}")
+    return figures
+
+
+def _bench_perception(serves: int, fps: float, lens_mm: float, shuttle: str, threads: int) -> dict[str, Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from sim.display import choose_offscreen
+
+    display = choose_offscreen()
+    if display.backend is None:
+        raise UserError(display.note.replace("no video", "nothing can be rendered"))
+    from policy.perception_bench import bench_perception
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{display.note}; the policy plays {serves} serves first, then each is rendered and watched")
+    with Progress(TextColumn("serves"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), console=console) as bar:
+        task = bar.add_task("serves", total=serves, left="")
+        figures = bench_perception(serves, fps, lens_mm, shuttle, threads,
+                                   progress=lambda done, total, left: bar.update(task, completed=done, total=total, left=f"{left / 60:.1f} min left"))
+
+    def shown(value: float | None, unit: float = 1.0) -> str:
+        return "none" if value is None else f"{value * unit:.1f}"
+
+    console.print(f"{figures['serves']} serves, {figures['seconds']:.0f} s, camera turning at up to {figures['turn_rate_max_rad_s']:.1f} rad/s")
+    console.print(f"found in both eyes: {shown(figures['recall'], 100)} % of {figures['frames_in_view']} frames in view within 7 m; "
+                  f"false tracks: {figures['false_tracks']}, {figures['false_tracks_per_100_s']:.2f} in 100 s")
+    for h, error in figures["interception_median_m"].items():
+        console.print(f"  {h} s before the hit: foretold place off by {shown(error, 100)} cm, time by {shown(figures['interception_time_median_s'][h], 1e3)} ms (median); "
+                      f"{shown(figures['interception_fresh_median_m'][h], 100)} cm in the {figures['interception_fresh_serves'][h]} serves in view within 0.2 s before")
+    console.print(f"processor time of a pair: tracking {shown(figures['p50_ms'])} ms (99 %: {shown(figures['p99_ms'])}), searching {shown(figures['search_p50_ms'])}, "
+                  f"tracker and forecast {shown(figures['tracker_ms'])}; 4096 filters {shown(figures['batch_4096_tick_ms'])} ms a tick")
+    for note in figures["notes"]:
+        console.print(f"  note: {note}")
     return figures
