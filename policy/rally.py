@@ -81,7 +81,7 @@ class Court:
         mine = self.playing & (s.tag == self.tag) & (s.phase != IDLE)
         over = np.flatnonzero(mine & (s.phase == STRUCK) & s.crossed & ~self.answered)
         if len(over):
-            answers = self.opponent.answer(s.position[over], s.velocity[over], s.drag[over], s.drift[over])
+            answers = self.opponent.answer(s.position[over], s.velocity[over], s.drag[over], s.drift[over], s.since_hit[over])
             self.answered[over] = True
             back = np.flatnonzero(answers.reached)
             self.returns[over[back]] += 1

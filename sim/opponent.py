@@ -68,8 +68,9 @@ class Opponent:
     def _aims(self, count: int) -> Array:
         return self.rng.uniform(-1, 1, (count, 2)) * (self.cfg.aim_x, self.cfg.aim_y) + (HOME_X, 0.0)
 
-    def answer(self, position: Array, velocity: Array, drag: Array, drift: Array) -> Answers:
-        """What it does about returns that are in the air at position, velocity (N, 3), with drag, drift (N,), world frame.
+    def answer(self, position: Array, velocity: Array, drag: Array, drift: Array, since_hit: Array | float = 0.0) -> Answers:
+        """What it does about returns that are in the air at position, velocity (N, 3), with drag, drift (N,), world frame, since_hit
+        (N,) [s] after the robot hit them: it has seen them coming since.
 
         It lets a return go that will land out. Otherwise it runs, and hits at the point of the flight within reach where it has
         most time to spare; the shot is the one, of a few drawn, whose length fits best from there to the aim.
@@ -82,7 +83,7 @@ class Opponent:
         playable = (z <= 0).any(axis=1) & is_in(x[rows, floor], y[rows, floor])
         time = np.arange(HORIZON) * GRID
         run = np.maximum(np.hypot(x - c.home[0], y - c.home[1]) - c.reach, 0.0) / c.speed
-        spare = time - c.reaction - run
+        spare = np.reshape(since_hit, (-1, 1)) + time - c.reaction - run
         can = (spare >= 0) & (x > 0.1) & (z > c.low) & (z < c.high) & (time < floor[:, None] * GRID)
         steps = np.argmax(np.where(can, np.where(z > 1.0, spare + 10, spare), -np.inf), axis=1)  # above the waist if it can
         reached = playable & can.any(axis=1)

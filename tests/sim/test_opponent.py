@@ -49,6 +49,12 @@ def test_a_faster_player_reaches_more(rng):
     assert fast > slow + 0.1
 
 
+def test_it_has_run_while_the_return_was_on_its_way(rng):
+    r = returns(rng, 400, (9.0, 14.0))
+    late, early = (Opponent(np.random.default_rng(0), 1.8, OpponentCfg(speed=1.0)).answer(*r, t).reached.mean() for t in (0.0, 0.6))
+    assert early > late + 0.05
+
+
 def test_its_shots_come_down_near_the_robot_and_most_pass_the_net(rng):
     player = Opponent(rng, 1.8)
     a = player.answer(*returns(rng, 400, (9.0, 13.0)))
