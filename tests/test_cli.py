@@ -16,7 +16,7 @@ def birdie(*args, cwd=ROOT):
     return subprocess.run([sys.executable, str(ROOT / "birdie.py"), *map(str, args)], capture_output=True, text=True, cwd=cwd)
 
 
-@pytest.mark.parametrize("verb", ["train", "play", "eval", "replay", "export", "bench", "robots"])
+@pytest.mark.parametrize("verb", ["train", "play", "eval", "replay", "export", "bench", "robots", "track", "calibrate"])
 def test_help_of_every_verb_explains_every_option(verb):
     out = birdie(verb, "--help")
     assert out.returncode == 0

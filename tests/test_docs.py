@@ -29,11 +29,13 @@ def test_links_between_documents_lead_somewhere():
 def test_every_verb_and_option_named_in_the_documents_exists():
     import inspect
 
+    from perception import verbs as perception_verbs
     from policy import verbs
 
-    functions = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export, "bench": verbs.bench, "robots": verbs.robots}
+    functions = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export, "bench": verbs.bench, "robots": verbs.robots,
+                 "track": perception_verbs.track, "calibrate": perception_verbs.calibrate}
     for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
-        for verb, rest in re.findall(r"birdie (train|play|eval|replay|export|bench|robots)\b([^`\n]*)", page.read_text()):
+        for verb, rest in re.findall(r"birdie (train|play|eval|replay|export|bench|robots|track|calibrate)\b([^`\n]*)", page.read_text()):
             known = {p.replace("_path", "").replace("_", "-") for p in inspect.signature(functions[verb]).parameters}
             for option in re.findall(r"--([a-z-]+)", rest):
                 assert option.removeprefix("no-") in known, f"{page.name}: birdie {verb} --{option}"
