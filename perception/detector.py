@@ -297,8 +297,11 @@ class Detector:
             turn = np.array([[1.0, 0, -low[0]], [0, 1.0, -low[1]], [0, 0, 1.0]]) @ self._turn(old, now)
             turned = self._colour(cv2.warpPerspective(old.image, turn, here.shape[::-1], borderMode=cv2.BORDER_REPLICATE))
             spread = self._spread(old, now, 1.0)
-            # before a lamp the shuttle is what is darker; the place it came from is too, but that one is out of the track's gate
+            # before a lamp the shuttle is what is darker
             moved = cv2.max(cv2.subtract(here, cv2.dilate(turned, spread)), cv2.subtract(cv2.erode(turned, spread), here))
+            if old.seen is not None:  # the place it came from changed as well, and would be a second shuttle on the same flight
+                x = turn @ np.array([*old.seen, 1.0])
+                cv2.circle(moved, (round(x[0] / x[2]), round(x[1] / x[2])), int(0.25 * largest) + 1, (0,), -1)
             if self._covers(old, now, low, high):
                 contrast = moved
             else:

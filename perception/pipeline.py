@@ -23,6 +23,7 @@ Array = np.ndarray
 DARK = 12  # [grey levels] an image with nothing brighter shows nothing: a covered or broken camera
 SKIRT_BEHIND = 0.05  # [m] by which the middle of what is seen, mostly skirt, flies behind the middle of the cork, which is what a racket meets;
 # measured on rendered shuttles of true size
+LOST = 1.5  # [px/px] of the middle by what a blob is too small or too large, beyond a tenth: twice the shift of a half disc's middle
 SWAPPED = 30  # pairs of candidates in matching rows, nearly all of negative disparity, that say so: our choice, about a second of flight
 
 
@@ -72,9 +73,10 @@ class Pipeline:
         self.detectors = (Detector(rig.left, cfg.detector), Detector(rig.right, cfg.detector))
         self.tracker = Tracker(cfg.tracker)
         self.looks = 0
-        self._dark = [0, 0]
+        self._dark, self._unplaced = [0, 0], 0
         self._disparities = [0, 0]  # pairs of matching rows: right way round, wrong way round
         self._missed, self._expected = 0, False
+        self._extent, self._extent_of = 0.0, -np.inf  # [m] across what is seen of the flight that began then, slowly forgotten
         self._trusted = -np.inf  # when the flight that is trusted began
 
     def look(self, time: float, left: Array, right: Array, pose: Pose) -> Look:
@@ -83,6 +85,9 @@ class Pipeline:
         check_image(left, self.rig.left)
         check_image(right, self.rig.right)
         self.looks += 1
+        if not (np.isfinite(time) and np.isfinite(pose.rotation).all() and np.isfinite(pose.translation).all()):
+            self._unplaced += 1
+            return Look(time, None, Candidates.none(), Candidates.none(), "away", clock.thread_time() - begin, 0.0)
         eyes = eyes_of(self.rig, pose.rotation, pose.translation)
         windows = self._windows(time, eyes)
         mode = "search" if windows is None else "window" if any(windows) else "away"
@@ -92,7 +97,8 @@ class Pipeline:
                 self._dark[side] += 1
             candidates = detector.look(time, image, Pose(eyes[side, :9].reshape(3, 3), eyes[side, 9:12]), None if windows is None else windows[side])
             found.append(candidates)
-            sights.append(self._sight(side, time, eyes[side], candidates, camera.width * camera.height))
+            depth = windows[side][0].depth if windows is not None and windows[side] else None
+            sights.append(self._sight(side, time, eyes[side], candidates, camera.width * camera.height, depth))
         middle = clock.thread_time()
         self.tracker.add(sights[0])
         track = self.tracker.add(sights[1])
@@ -111,15 +117,23 @@ class Pipeline:
                 out.append(f"the {name} camera shows black in {self._dark[side]} of {self.looks} images: covered, or not exposing?")
             if self.detectors[side].repeats > 0.3 * self.looks:
                 out.append(f"the {name} camera repeats itself in {self.detectors[side].repeats} of {self.looks} images: frozen?")
+        if self._unplaced:
+            out.append(f"{self._unplaced} pairs came without a finite time or pose and were left out")
         right_way, wrong_way = self._disparities
         if wrong_way > SWAPPED and wrong_way > 4 * right_way:
             out.append(f"{wrong_way} pairs of candidates lie behind the cameras, {right_way} in front: are left and right swapped?")
         return out
 
-    def _sight(self, side: int, time: float, eye: Array, candidates: Candidates, area: float) -> Sight:
+    def _sight(self, side: int, time: float, eye: Array, candidates: Candidates, area: float, depth: float | None) -> Sight:
+        """Candidates as the tracker takes them. Where the track's depth says that one is too small or too large, part of it is lost before
+        something bright, or joined to it, and its middle is that much less sure."""
         camera = self.rig.right if side else self.rig.left
         pixels, noise = undistorted(camera, candidates.pixels, self.cfg.tracker.stereo, candidates.streaks)
         sizes = candidates.sizes if len(pixels) == len(candidates) else None  # some lie where the lens cannot be undone
+        if sizes is not None and depth is not None and self._extent > 0:
+            usual = self._extent * camera.fx / max(depth, 0.1)
+            lost = LOST * np.maximum(np.abs(sizes - usual) - 0.1 * usual, 0.0)
+            noise = noise + np.eye(2) * lost[:, None, None] ** 2
         return Sight(time, side, eye, pixels, noise, float(area), sizes)
 
     def _windows(self, time: float, eyes: Array) -> tuple[list[Window], list[Window]] | None:
@@ -138,7 +152,7 @@ class Pipeline:
             spread = np.sqrt(np.linalg.eigvalsh(slope @ cov[:3, :3] @ slope.T)[-1])
             half = float(np.clip(self.cfg.margin * spread + 1.5 * SHUTTLE_SIZE * eye[12] / max(depth, 0.2) + 10, *self.cfg.window))
             slack = 1.3 + 3 * np.sqrt(float(eye[6:9] @ cov[:3, :3] @ eye[6:9])) / max(depth, 0.2)
-            if -half < pixel[0] < 2 * eye[14] + half and -half < pixel[1] < 2 * eye[15] + half:
+            if all(-3 * spread < p < 2 * c + 3 * spread for p, c in zip(pixel, eye[14:16], strict=True)):  # else what is seen at the border is not it
                 out[side].append(Window(float(pixel[0]), float(pixel[1]), half, depth, float(min(slack, 3.0))))
         self._expected = all(w and self._inside(w[0], e) for w, e in zip(out, eyes, strict=True))
         return out[0], out[1]
@@ -174,6 +188,11 @@ class Pipeline:
         while hit is not None and hit.sight.time == time:
             u, v = hit.sight.pixels[hit.index]
             self.detectors[hit.sight.side].note(time, float(u), float(v))
+            if hit.sight.sizes is not None:
+                eye = hit.sight.eye
+                extent = float(hit.sight.sizes[hit.index] * (eye[6:9] @ track.state[:3] + eye[11]) / eye[12])
+                fresh = track.born != self._extent_of
+                self._extent, self._extent_of = extent if fresh else self._extent + 0.1 * (extent - self._extent), track.born
             hit = hit.earlier
 
     def _count_disparities(self, left: Candidates, right: Candidates) -> None:
