@@ -49,9 +49,9 @@ def test_a_flight_is_found_followed_in_windows_and_foretold(pairs):
     assert all(look.track is not None and look.mode == "window" for look in later)
     track = later[-1].track
     assert np.linalg.norm(track.state[:3] - PATH[23, :3]) < 0.15  # it has just passed before white letters
-    crossing = at_height(track.time, track.state, track.covariance, 1.4)
-    down = next(n for n in range(FRAMES - 1) if PATH[n, 2] >= 1.4 > PATH[n + 1, 2])
-    share = (PATH[down, 2] - 1.4) / (PATH[down, 2] - PATH[down + 1, 2])
+    crossing = at_height(track.time, track.state, track.covariance, 2.0)
+    down = next(n for n in range(FRAMES - 1) if PATH[n, 2] >= 2.0 > PATH[n + 1, 2])
+    share = (PATH[down, 2] - 2.0) / (PATH[down, 2] - PATH[down + 1, 2])
     np.testing.assert_allclose(crossing.place, PATH[down, :3] + share * (PATH[down + 1, :3] - PATH[down, :3]), atol=0.1)
     assert pipeline.notes() == []
 
