@@ -51,8 +51,8 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
 
 
 def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"] = "human", as_hit: bool = False, repeats: int = 10,
-         spread_x: float | None = None, spread_y: float | None = None, rallies: int = 50, robot: str = "", seed: int = 11,
-         video: bool = True, out: Path | None = None, threads: int = 0, json_path: JsonPath = None) -> None:
+         spread_x: float | None = None, spread_y: float | None = None, rallies: int = 50, vision: bool = False, vision_shots: int = 10,
+         robot: str = "", seed: int = 11, video: bool = True, out: Path | None = None, threads: int = 0, json_path: JsonPath = None) -> None:
     """Let the policy return shots that people hit; score card, recording and video go to runs/play/<time>.
 
     Args:
@@ -64,6 +64,8 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"]
         spread_x: moved shots come down within this of home, fore and aft [m]; the robot's box of targets if left out.
         spread_y: the same sideways [m].
         rallies: with --shots opponent: how many.
+        vision: the robot is told nothing: it sees human shots with its own rendered cameras, tracks them and plans its strikes. Slow.
+        vision_shots: with --vision: how many.
         robot: folder of your robot, if the policy is for one that does not ship.
         seed: of places and order.
         video: write rally.mp4 where headless OpenGL works.
@@ -76,7 +78,11 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"]
     from sim.display import choose_offscreen
 
     console = Console(highlight=False, soft_wrap=True)
-    display = choose_offscreen() if video else None
+    display = choose_offscreen() if video or vision else None
+    if vision and (shots != "human" or as_hit):
+        raise UserError("--vision plays human shots moved around home; leave --shots and --as-hit out")
+    if vision and display is not None and display.backend is None:
+        raise UserError(display.note.replace("no video", "nothing can be seen"))
     from policy.inference import OnnxPolicy
     from policy.play import PlayCfg
     from policy.play import play as run_play
@@ -93,8 +99,10 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"]
     recorder = TaskRecorder(folder / "rollout.mcap", session_facts(network, seed, robot))
     start = time.monotonic()
     try:
-        with console.status("playing ..."):
-            if shots == "opponent":
+        with console.status("playing ...") as status:
+            if vision:
+                figures = _play_vision(network, vision_shots, seed, recorder, robot, status)
+            elif shots == "opponent":
                 figures = play_rallies(network, RallyCfg(rallies, seed=seed), threads, recorder, robot)
             else:
                 figures, _ = run_play(network, cfg, threads, recorder, robot)
@@ -102,12 +110,40 @@ def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"]
         recorder.close()
     write_json(folder / "scores.json", figures)
     write_json(json_path, figures)
-    (print_rallies if shots == "opponent" else print_play)(console, figures, time.monotonic() - start)
+    if vision:
+        _print_vision(console, figures, time.monotonic() - start)
+    else:
+        (print_rallies if shots == "opponent" else print_play)(console, figures, time.monotonic() - start)
     console.print(f"wrote {folder / 'rollout.mcap'} and scores.json")
     if display is not None and display.backend is None:
         console.print(display.note)
-    elif display is not None:
+    elif display is not None and video:
         _video(folder / "rollout.mcap", folder / "rally.mp4", console, {"width": 960, "height": 540, "fps": 25, "seconds": 14.0})
+
+
+def _play_vision(network: Any, shots: int, seed: int, recorder: Any, robot: str, status: Any) -> dict[str, Any]:
+    from policy.vision_play import VisionCfg, play_with_vision
+
+    start = time.monotonic()
+
+    def told(done: int, total: int) -> None:
+        left = (time.monotonic() - start) / done * (total - done) / 60
+        status.update(f"playing from pixels ... {done} of {total} shots, {left:.1f} min left")
+
+    return play_with_vision(network, VisionCfg(shots, seed=seed), recorder, told, robot)
+
+
+def _print_vision(console: Any, f: dict[str, Any], seconds: float) -> None:
+    def shown(value: float | None, unit: float, name: str) -> str:
+        return "none" if value is None else f"{value * unit:.1f} {name}"
+
+    console.print(f"{f['shots']} human shots in reach, seen by the robot's own cameras ({f['frames']} pairs at {f['fps']:g} fps, known {f['latency_s'] * 1e3:g} ms later)")
+    console.print(f"  touched {f['touched_rate']:.0%}, returned into court {f['returned_rate']:.0%}, falls {f['falls']}; commanded in {f['commanded_rate']:.0%}")
+    console.print(f"  first command {shown(f['first_command_median_s'], 1e3, 'ms')} after the opponent's hit; strike commanded at the end "
+                  f"{shown(f['place_error_median_m'], 100, 'cm')} from the shuttle (medians)")
+    for note in f["notes"]:
+        console.print(f"  note: {note}")
+    console.print(f"  played in {seconds / 60:.1f} min")
 
 
 def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]) -> None:
