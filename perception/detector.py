@@ -277,8 +277,8 @@ class Detector:
         for frame in reversed(self._past):
             if frame.seen is None:
                 continue
-            x = self._turn(frame, now) @ np.array([*frame.seen, 1.0])
-            if np.hypot(x[0] / x[2] - window.u, x[1] / x[2] - window.v) > 1.5 * size + 3:
+            u, v = _mapped(self._turn(frame, now), frame.seen)
+            if np.hypot(u - window.u, v - window.v) > 1.5 * size + 3:
                 return frame
         return None
 
@@ -300,8 +300,8 @@ class Detector:
             # before a lamp the shuttle is what is darker
             moved = cv2.max(cv2.subtract(here, cv2.dilate(turned, spread)), cv2.subtract(cv2.erode(turned, spread), here))
             if old.seen is not None:  # the place it came from changed as well, and would be a second shuttle on the same flight
-                x = turn @ np.array([*old.seen, 1.0])
-                cv2.circle(moved, (round(x[0] / x[2]), round(x[1] / x[2])), int(0.25 * largest) + 1, (0,), -1)
+                u, v = _mapped(turn, old.seen)
+                cv2.circle(moved, (round(u), round(v)), int(0.25 * largest) + 1, (0,), -1)
             if self._covers(old, now, low, high):
                 contrast = moved
             else:
@@ -314,7 +314,7 @@ class Detector:
         """Whether all of a cut-out of `now` was in the image `old`."""
         corners = np.array([[low[0], high[0], low[0], high[0]], [low[1], low[1], high[1], high[1]], [1, 1, 1, 1]], float)
         x = self._turn(now, old) @ corners
-        return bool(self.camera.inside((x[:2] / x[2]).T).all())
+        return bool((x[2] > 0).all() and self.camera.inside((x[:2] / x[2]).T).all())
 
     def _colour(self, image: Array) -> Array:
         out = np.empty(image.shape[:2], np.uint8)
@@ -323,6 +323,14 @@ class Detector:
 
 
 _AROUND = np.ones((11, 11), np.uint8)  # larger than a shuttle 2.5 m away, at half resolution
+
+
+def _mapped(homography: Array, pixel: tuple[float, float]) -> tuple[float, float]:
+    """A pixel under a homography; far outside any image where it is behind the camera."""
+    x = homography @ np.array([*pixel, 1.0])
+    if x[2] < 1e-3:
+        return -1e4, -1e4
+    return float(np.clip(x[0] / x[2], -1e4, 1e4)), float(np.clip(x[1] / x[2], -1e4, 1e4))
 
 
 def _alone(contrast: Array, centre: Array, diameter: float, threshold: float) -> bool:

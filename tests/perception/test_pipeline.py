@@ -135,3 +135,14 @@ def test_a_shuttle_that_is_gone_although_it_should_be_seen_is_given_up(pairs):
     looks = [pipeline.look(n * STEP, *hall.pair(pose_at(n)), pose_at(n)) for n in range(18, 32)]
     assert looks[0].track is not None and looks[-1].track is None
     assert looks[-1].mode == "search"
+
+
+def test_poses_that_jump_about_are_survived(pairs):
+    rng = np.random.default_rng(2)
+    pipeline, _ = feed(pairs[:24])  # a track is there
+    looks = []
+    for n in range(14, 30):
+        turn, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+        pose = Pose(turn * np.sign(np.linalg.det(turn)), rng.uniform(-3, 3, 3))
+        looks.append(pipeline.look(n * STEP, *pairs[n + 10][1:3], pose))
+    assert len(looks) == 16  # all were taken; what a robot at random places sees means nothing
