@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = ["perception", "sim", "policy", "ros_nodes"]
 TRAINING_FILES = {"networks.py", "ppo.py", "training.py", "checkpoint.py", "export.py", "vec_env.py", "gym_env.py", "bench.py", "verbs.py"}
-ON_THE_ROBOT = ["perception.flight", "perception.camera", "perception.rig_check", "sim.impact", "sim.kinematics", "sim.court",
-                "policy.contract", "policy.observations", "policy.strike", "policy.symmetry", "policy.inference"]
+ON_THE_ROBOT = ["perception.flight", "perception.camera", "perception.rig_check", "perception.detector", "perception.pipeline",
+                "sim.impact", "sim.kinematics", "sim.court", "policy.contract", "policy.observations", "policy.strike",
+                "policy.symmetry", "policy.inference"]
 
 
 def imports(path: Path) -> set[str]:
