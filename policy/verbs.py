@@ -380,8 +380,13 @@ def _bench_perception(serves: int, fps: float, lens_mm: float, shuttle: str, thr
     console.print(f"{display.note}; the policy plays {serves} serves first, then each is rendered and watched")
     with Progress(TextColumn("serves"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), console=console) as bar:
         task = bar.add_task("serves", total=serves, left="")
-        figures = bench_perception(serves, fps, lens_mm, shuttle, threads,
-                                   progress=lambda done, total, left: bar.update(task, completed=done, total=total, left=f"{left / 60:.1f} min left"))
+
+        def told(done: int, total: int, left: float) -> None:
+            bar.update(task, completed=done, total=total, left=f"{left / 60:.1f} min left")
+            if not console.is_terminal and done % max(total // 10, 1) == 0:  # a log has no bar
+                console.print(f"{done} of {total} serves, {left / 60:.1f} min left")
+
+        figures = bench_perception(serves, fps, lens_mm, shuttle, threads, progress=told)
 
     def shown(value: float | None, unit: float = 1.0) -> str:
         return "none" if value is None else f"{value * unit:.1f}"
