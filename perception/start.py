@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from perception.flight import DRAG_MEAN, acceleration
+from perception.triangulation import Pairs
 
 Array = np.ndarray
 
@@ -34,6 +35,10 @@ class StartCfg:
     most_chains: int = 12
 
 
+def _trace(pairs: Pairs) -> Array:
+    return np.asarray(np.trace(pairs.covariance, axis1=1, axis2=2))
+
+
 def chains(frames: list[Any], cfg: StartCfg = StartCfg()) -> list[list[tuple[int, int]]]:
     """Chains [(frame, pair), ...] of three or four pairs that end in the newest frame, the best first.
 
@@ -51,7 +56,7 @@ def chains(frames: list[Any], cfg: StartCfg = StartCfg()) -> list[list[tuple[int
         velocity = (end.points[None] - begin.points[:, None]) / (t1 - t0)
         speed = np.linalg.norm(velocity, axis=2)
         # depth of a short baseline is poor: a pair of points is slow or fast only beyond its own error
-        slack = 3 * np.sqrt(np.trace(begin.covariance, axis1=1, axis2=2)[:, None] + np.trace(end.covariance, axis1=1, axis2=2)[None]) / (t1 - t0)
+        slack = 3 * np.sqrt(_trace(begin)[:, None] + _trace(end)[None]) / (t1 - t0)
         i, j = np.nonzero((speed + slack >= cfg.speed_range[0]) & (speed - slack <= cfg.speed_range[1]))
         if not len(i):
             continue
@@ -65,14 +70,17 @@ def chains(frames: list[Any], cfg: StartCfg = StartCfg()) -> list[list[tuple[int
                 continue
             share = (t - t0) / (t1 - t0)
             guess = begin.points[i] + v * (t - t0) - 0.5 * bend * (t - t0) * (t1 - t)
-            spread = (middle.covariance[None] + (1 - share) ** 2 * begin.covariance[i][:, None] + share**2 * end.covariance[j][:, None]
-                      + np.eye(3) * cfg.sag**2)
             off = middle.points[None] - guess[:, None]
-            distance = np.einsum("cma,cma->cm", off, np.linalg.solve(spread, off[..., None])[..., 0])
+            # no ellipsoid reaches further than the root of its trace: most pairs of a cluttered frame are out by that alone
+            reach2 = (_trace(middle)[None] + (1 - share) ** 2 * _trace(begin)[i][:, None] + share**2 * _trace(end)[j][:, None] + 3 * cfg.sag**2)
+            distance = np.full(off.shape[:2], np.inf)
+            c, m = np.nonzero(np.einsum("cma,cma->cm", off, off) <= cfg.tolerance**2 * reach2)
+            spread = (middle.covariance[m] + (1 - share) ** 2 * begin.covariance[i[c]] + share**2 * end.covariance[j[c]] + np.eye(3) * cfg.sag**2)
+            distance[c, m] = np.einsum("na,na->n", off[c, m], np.linalg.solve(spread, off[c, m][..., None])[..., 0])
             nearest = np.argmin(distance, axis=1)
             near = distance[np.arange(len(i)), nearest]
             picks[n] = np.where(near <= cfg.tolerance**2, nearest, -1)
-            cost += np.where(near <= cfg.tolerance**2, near, cfg.tolerance**2)
+            cost = cost + np.where(near <= cfg.tolerance**2, near, cfg.tolerance**2)
         hits = np.zeros(len(i), int)
         for p in picks.values():
             hits += p >= 0

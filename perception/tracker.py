@@ -38,7 +38,8 @@ class TrackerCfg:
     candidate's noise is raised by chi-square / soft, since labels and blobs have longer tails than a Gaussian (Huber's idea).
     detection: chance that a camera reports a shuttle that is in its image.
     clutter_floor: false candidates per image taken for granted even where none were seen.
-    confirm: score at which a track is given out; 14 is odds of a million to one.
+    confirm: score at which a track is given out; 20 is odds of 5e8 to one, which among 200 false candidates a frame, and the
+    thousands of chains they make, left no false track in minutes.
     new_flight: log-odds of a new flight beginning at any exposure, before looking: one in a thousand.
     coast, tentative_coast: [s] without a candidate after which a track, and one not yet confirmed, ends.
     trial: [s] that old and new hypothesis run side by side after a hit; lead: difference of scores that settles it sooner.
@@ -61,7 +62,7 @@ class TrackerCfg:
     soft: float = 5.0
     detection: float = 0.9
     clutter_floor: float = 0.2
-    confirm: float = 14.0
+    confirm: float = 20.0
     new_flight: float = -6.9
     coast: float = 0.3
     tentative_coast: float = 0.06
@@ -225,7 +226,8 @@ class Tracker:
                 taken[moved.newest.index] = taken.get(moved.newest.index, False) or moved.confirmed
             tracks.append(moved)
         clutter = list(now.clutter)
-        clutter[sight.side] += 0.05 * (len(sight.pixels) - len(taken) - clutter[sight.side])  # over about 20 images
+        share = 0.05 if same_side else 1.0  # over about 20 images, from the first one on
+        clutter[sight.side] += share * (len(sight.pixels) - len(taken) - clutter[sight.side])
         memory = replace(now, tracks=tuple(tracks), sights=(*now.sights[-7:], sight), clutter=(clutter[0], clutter[1]))
         memory = self._start(memory, sight, taken)
         return self._judge(memory, sight.time)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+_FAR = 1e4  # [m] where rays that never meet are taken to meet
 SHUTTLE_SIZE = 0.065  # [m] skirt across its feather tips, 58 to 68 mm by the laws of badminton
 
 
@@ -114,6 +115,10 @@ def sight(rig: "StereoRig", side: int, time: float, pixels: Array, eyes: Array |
                  float(camera.width * camera.height), label=label)
 
 
+def _depth(eye: Array, points: Array) -> Array:
+    return np.asarray(points @ eye[6:9] + eye[11])
+
+
 def _image(eye: Array, points: Array) -> tuple[Array, Array, Array]:
     """Pixels (M, 2), depth (M,) and slope (M, 2, 3) of points (M, 3) in an eye."""
     rotation, translation = eye[:9].reshape(3, 3), eye[9:12]
@@ -124,13 +129,8 @@ def _image(eye: Array, points: Array) -> tuple[Array, Array, Array]:
     return flat * eye[12:14] + eye[14:16], camera[:, 2], slope
 
 
-def triangulate(left: Array, right: Array, left_noise: Array, right_noise: Array, eyes: Array) -> tuple[Array, Array, Array]:
-    """Points (M, 3) [m], covariance (M, 3, 3) [m^2] and misfit (M,) of pixel pairs (M, 2) with noise (M, 2, 2) seen by eyes (2, 16).
-
-    The middle of the two rays' shortest connection, then two Gauss-Newton steps on the four pixel residuals. misfit is their
-    chi-square; four numbers less three unknowns leave one freedom, the distance from the epipolar line. Parallel rays give
-    covariances that say so (1e6 m^2 and more), never an error.
-    """
+def _middles(left: Array, right: Array, eyes: Array) -> Array:
+    """(M, 3) middle of the shortest connection of the rays through pixels (M, 2) of both eyes."""
     centres, rays = [], []
     for eye, pixels in zip(eyes, (left, right), strict=True):
         rotation = eye[:9].reshape(3, 3)
@@ -141,10 +141,20 @@ def triangulate(left: Array, right: Array, left_noise: Array, right_noise: Array
     cosine = np.sum(rays[0] * rays[1], axis=1)
     sine2 = np.maximum(1 - cosine**2, 1e-9)
     along = [(rays[0] @ between - cosine * (rays[1] @ between)) / sine2, (cosine * (rays[0] @ between) - rays[1] @ between) / sine2]
-    points = 0.5 * sum(c + a[:, None] * r for c, a, r in zip(centres, along, rays, strict=True))
+    return np.clip(0.5 * sum(c + a[:, None] * r for c, a, r in zip(centres, along, rays, strict=True)), -_FAR, _FAR)
+
+
+def triangulate(left: Array, right: Array, left_noise: Array, right_noise: Array, eyes: Array) -> tuple[Array, Array, Array]:
+    """Points (M, 3) [m], covariance (M, 3, 3) [m^2] and misfit (M,) of pixel pairs (M, 2) with noise (M, 2, 2) seen by eyes (2, 16).
+
+    The middle of the two rays' shortest connection, then two Gauss-Newton steps on the four pixel residuals. misfit is their
+    chi-square; four numbers less three unknowns leave one freedom, the distance from the epipolar line. Parallel rays give
+    covariances that say so (1e6 m^2 and more), never an error.
+    """
+    points = _middles(left, right, eyes)
     weights = [np.linalg.inv(left_noise), np.linalg.inv(right_noise)]
     for step in range(3):
-        information, push, misfit = np.tile(np.eye(3) * 1e-9, (len(points), 1, 1)), np.zeros((len(points), 3)), np.zeros(len(points))
+        information, push, misfit = np.zeros((len(points), 3, 3)), np.zeros((len(points), 3)), np.zeros(len(points))
         for eye, pixels, weight in zip(eyes, (left, right), weights, strict=True):
             seen, _, slope = _image(eye, points)
             off = pixels - seen
@@ -152,10 +162,26 @@ def triangulate(left: Array, right: Array, left_noise: Array, right_noise: Array
             information += lever @ slope
             push += np.einsum("mij,mj->mi", lever, off)
             misfit += np.einsum("mi,mij,mj->m", off, weight, off)
+        # parallel rays leave a direction open: a little of the whole keeps the inverse finite, and the covariance huge
+        information += np.eye(3) * (1e-9 * np.trace(information, axis1=1, axis2=2)[:, None, None] + 1e-12)
         covariance = np.linalg.inv(information)
         if step < 2:
-            points = points + np.einsum("mij,mj->mi", covariance, push)
+            points = np.clip(points + np.einsum("mij,mj->mi", covariance, push), -_FAR, _FAR)
     return points, covariance, misfit
+
+
+def epipolar_chi2(left: Sight, right: Sight) -> Array:
+    """(M, K) chi-square, one freedom, of every pair's distance from the epipolar line: Sampson's first-order form, no points needed."""
+    rotations = [eye[:9].reshape(3, 3) for eye in (left.eye, right.eye)]
+    turn = rotations[1] @ rotations[0].T
+    x, y, z = right.eye[9:12] - turn @ left.eye[9:12]
+    essential = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) @ turn
+    flat = [np.concatenate([(s.pixels - s.eye[14:16]) / s.eye[12:14], np.ones((len(s.pixels), 1))], axis=1) for s in (left, right)]
+    off = flat[0] @ essential.T @ flat[1].T
+    on_right = (flat[0] @ essential.T)[:, :2] / right.eye[12:14]  # slope of `off` by the right pixel; the same for every right one
+    on_left = (flat[1] @ essential)[:, :2] / left.eye[12:14]
+    variance = (np.einsum("mi,kij,mj->mk", on_right, right.noise, on_right) + np.einsum("ki,mij,kj->mk", on_left, left.noise, on_left))
+    return np.asarray(off**2 / np.maximum(variance, 1e-30))
 
 
 def pair(left: Sight, right: Sight, cfg: StereoCfg = StereoCfg(), most: int = 100, height_scale: float = 1.0) -> Pairs:
@@ -164,22 +190,26 @@ def pair(left: Sight, right: Sight, cfg: StereoCfg = StereoCfg(), most: int = 10
     Sights of cameras that are not synchronised may be apart in time: the gate then widens by cfg.speed_between over that time.
     """
     eyes = np.stack([left.eye, right.eye])
+    moved = cfg.speed_between * abs(left.time - right.time)  # [m] and, seen, [px]: it loosens the gate by its square in sigmas
     i, j = (n.ravel() for n in np.meshgrid(np.arange(len(left.pixels)), np.arange(len(right.pixels)), indexing="ij"))
     if not len(i):
         return Pairs(i, j, np.empty((0, 3)), np.empty((0, 3, 3)), np.empty(0))
-    points, covariance, misfit = triangulate(left.pixels[i], right.pixels[j], left.noise[i], right.noise[j], eyes)
-    depths = [_image(eye, points)[1] for eye in eyes]
-    moved = cfg.speed_between * abs(left.time - right.time)  # [m] and, seen, [px]: it loosens the gate by its square in sigmas
-    pixels_moved = moved * eyes[0, 12] / np.maximum(depths[0], cfg.depth_range[0])
-    sigma2 = 0.25 * (np.trace(left.noise[i], axis1=1, axis2=2) + np.trace(right.noise[j], axis1=1, axis2=2))
+    points = _middles(left.pixels[i], right.pixels[j], eyes)  # rough, but enough for the gates: what passes is looked at closely
+    depths = [_depth(eye, points) for eye in eyes]
     height = points[:, 2] * height_scale
-    keep = misfit <= cfg.epipolar_gate + 0.5 * pixels_moved**2 / sigma2
-    keep &= (height >= cfg.height_range[0]) & (height <= cfg.height_range[1])
+    keep = (height >= cfg.height_range[0]) & (height <= cfg.height_range[1])
     for depth, sizes, index, eye in zip(depths, (left.sizes, right.sizes), (i, j), eyes, strict=True):
         keep &= (depth >= cfg.depth_range[0]) & (depth <= cfg.depth_range[1])
         if sizes is not None:
             ratio = sizes[index] * np.maximum(depth, cfg.depth_range[0]) / (SHUTTLE_SIZE * eye[12])
             keep &= (ratio <= cfg.size_ratio) & (ratio >= 1 / cfg.size_ratio)
+    pixels_moved = moved * eyes[0, 12] / np.maximum(depths[0], cfg.depth_range[0])
+    sigma2 = 0.25 * (np.trace(left.noise, axis1=1, axis2=2)[i] + np.trace(right.noise, axis1=1, axis2=2)[j])
+    gate = cfg.epipolar_gate + 0.5 * pixels_moved**2 / sigma2
+    keep &= epipolar_chi2(left, right).ravel() <= 1.5 * gate  # to first order; the exact distance decides below
+    i, j, gate = i[keep], j[keep], gate[keep]
+    points, covariance, misfit = triangulate(left.pixels[i], right.pixels[j], left.noise[i], right.noise[j], eyes)
+    keep = misfit <= gate
     chosen = np.flatnonzero(keep)
     chosen = chosen[np.argsort(misfit[chosen], kind="stable")[:most]]
     covariance = covariance[chosen] + np.eye(3) * moved**2 / 3
