@@ -34,7 +34,8 @@ class PipelineCfg:
     are slower than 4 m/s as often as not, a served shuttle never is; coast: a lob leaves the image at the top and may be away for 1.6 s.
     misses: pairs in a row that should show the track's shuttle and do not before the whole image is searched; patience: before the track is
     not given out any more. pairs: seen before a track is given out; nis: mean chi-square (two freedoms) of its candidates beyond which it is no
-    flight; slowest: [m/s] that it must fly for certain (two sigmas): people's hands, shoes and rackets pass the tracker's own tests for a while.
+    flight; slowest: [m/s] that it must fly for certain (two sigmas); way: [m] that it must have flown; closing: [m/s] towards the camera over
+    the floor: people's hands, shoes and rackets pass the tracker's own tests for a while, but they go to and fro, and mostly sideways.
     window: smallest and largest half width [px]; margin: of the window, in sigmas of the forecast.
     """
 
@@ -46,6 +47,8 @@ class PipelineCfg:
     pairs: int = 5
     nis: float = 5.0
     slowest: float = 3.0
+    way: float = 0.6
+    closing: float = 1.0
     window: tuple[float, float] = (20.0, 100.0)
     margin: float = 4.0
 
@@ -157,17 +160,24 @@ class Pipeline:
         self._expected = all(w and self._inside(w[0], e) for w, e in zip(out, eyes, strict=True))
         return out[0], out[1]
 
-    def _credible(self, track: Track) -> bool:
-        """Whether a confirmed track is a flight, and not a moving person's hand."""
-        if track.hits < 2 * self.cfg.pairs:
+    def _credible(self, track: Track, trusted: bool) -> bool:
+        """Whether a confirmed track is a flight towards the robot, and not a moving person's hand. trusted: it has been one so far."""
+        cfg, hit = self.cfg, track.newest
+        if track.hits < 2 * cfg.pairs or hit is None:
             return False
-        nis, hit, count = 0.0, track.newest, 0
-        while hit is not None and count < 2 * self.cfg.pairs:
-            nis, hit, count = nis + hit.nis, hit.earlier, count + 1
         velocity = track.state[3:6]
         speed = float(np.linalg.norm(velocity))
         unsure = float(np.sqrt(velocity @ track.covariance[3:6, 3:6] @ velocity)) / max(speed, 1e-9)
-        return nis <= self.cfg.nis * count and speed - 2 * unsure >= self.cfg.slowest
+        if not trusted:
+            eye = hit.sight.eye
+            to_camera = (-eye[:9].reshape(3, 3).T @ eye[9:12] - track.state[:3])[:2]
+            closing = float(velocity[:2] @ to_camera) / max(float(np.linalg.norm(to_camera)), 1e-9)
+            if closing < cfg.closing or speed * (track.time - track.born) < cfg.way:
+                return False
+        nis, count = 0.0, 0
+        while hit is not None and count < 2 * cfg.pairs:
+            nis, hit, count = nis + hit.nis, hit.earlier, count + 1
+        return nis <= cfg.nis * count and speed - 2 * unsure >= cfg.slowest
 
     @staticmethod
     def _inside(window: Window, eye: Array) -> bool:
@@ -181,7 +191,7 @@ class Pipeline:
             return
         if track.last_seen >= time:
             self._missed = 0
-            self._trusted = track.born if self._credible(track) else -np.inf
+            self._trusted = track.born if self._credible(track, track.born == self._trusted) else -np.inf
         elif self._expected or self._missed >= self.cfg.misses:
             self._missed += 1
         hit = track.newest
