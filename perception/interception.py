@@ -26,7 +26,7 @@ class FlightNoise:
     [m/s^2/sqrt(s)], the tracker's by default; gravity: sigma of its share, for rigs whose heights are not metric
     (`height_scale.py`), 0 for those that are."""
 
-    acceleration: float = 0.15
+    acceleration: float = 0.16
     drift: float = 0.1
     gravity: float = 0.0
 

@@ -21,7 +21,7 @@ Array = np.ndarray
 
 HORIZONS = (0.2, 0.4, 0.6, 1.0)  # [s] before the end of a flight
 LEAST_TIME = 8 / 119.12  # [s] of a flight must have been seen before a horizon for it to count, as in `birdie bench flight`
-POINT_SIGMA = 0.015  # [m] of a measured end point: 5 to 7 mm an axis about a smooth flight, and the rig's local error of 1 to 2 px
+POINT_SIGMA = 0.013  # [m] of a measured end point: 5 to 7 mm an axis about a smooth flight, and the rig's local error of 1 to 2 px
 USABLE_SIGMA = 0.3  # [m] a forecast 0.5 s ahead that is better than this can send a robot; our choice: half a step and a reach
 USABLE_AHEAD = 0.5  # [s]
 _CHI2 = {"68": 3.506, "95": 7.815}  # three freedoms

@@ -40,6 +40,10 @@ class TrackerCfg:
     clutter_floor: false candidates per image taken for granted even where none were seen.
     confirm: score at which a track is given out; 20 is odds of 5e8 to one, which among 200 false candidates a frame, and the
     thousands of chains they make, left no false track in minutes.
+    moving: chi-square, over its freedoms, that a track's candidates must have as images of one point at rest to be given out:
+    noise, of depth above all, must not pass for speed. A thing at rest has 1, a shuttle of 5 m/s a hundred.
+    prove: [s] after its birth in which a track must be confirmed: a filter can bend a thing that lies still into a slow flight,
+    but not for long.
     new_flight: log-odds of a new flight beginning at any exposure, before looking: one in a thousand.
     coast, tentative_coast: [s] without a candidate after which a track, and one not yet confirmed, ends.
     trial: [s] that old and new hypothesis run side by side after a hit; lead: difference of scores that settles it sooner.
@@ -54,7 +58,7 @@ class TrackerCfg:
     drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
     drift_prior: tuple[float, float] = (0.7, 0.25)
     drift_speed: float = 28.0
-    acceleration_noise: float = 0.15
+    acceleration_noise: float = 0.16
     flip_noise: float = 5.0
     flip_time: float = 0.1
     drift_noise: float = 0.1
@@ -63,6 +67,8 @@ class TrackerCfg:
     detection: float = 0.9
     clutter_floor: float = 0.2
     confirm: float = 20.0
+    moving: float = 4.0
+    prove: float = 0.15
     new_flight: float = -6.9
     coast: float = 0.3
     tentative_coast: float = 0.06
@@ -147,6 +153,26 @@ def inside(eye, x, height_scale, width, height, margin):
     return margin <= pixel[0] <= width - margin and margin <= pixel[1] <= height - margin
 
 
+@njit(cache=True)
+def _still(eyes, pixels, noises, point, height_scale):
+    """Chi-square of candidates (M, 2) as images of one point that does not move: Gauss-Newton from point (3,), used up."""
+    x, pixel, slope = np.zeros(STATES), np.empty(2), np.empty((2, 3))
+    chi2 = 0.0
+    for _ in range(4):
+        information, push, chi2 = np.eye(3) * 1e-6, np.zeros(3), 0.0
+        x[:3] = point
+        for n in range(len(pixels)):
+            if not see(eyes[n], x, height_scale, pixel, slope):
+                return np.inf
+            weight = np.linalg.inv(noises[n])
+            off = pixels[n] - pixel
+            information += slope.T @ weight @ slope
+            push += slope.T @ weight @ off
+            chi2 += off @ weight @ off
+        point += np.linalg.solve(information, push)
+    return chi2
+
+
 @dataclass
 class _Memory:
     """What the tracker knows after a sight; kept for late arrivals. Everything in it is replaced, never changed."""
@@ -156,6 +182,7 @@ class _Memory:
     pairs: tuple[tuple[float, Sight, Sight, Pairs], ...] = ()
     clutter: tuple[float, float] = (0.0, 0.0)  # candidates per image that no track took, slowly forgotten
     finished: tuple[Track, ...] = ()
+    raw: tuple[Array | None, Array | None] = (None, None)  # the last candidates of each camera, frozen images included
 
 
 @dataclass
@@ -199,7 +226,8 @@ class Tracker:
             self.too_late += 1
             return self.track
         again: list[Sight] = []
-        while self._past and self._past[-1][0].time > sight.time:
+        key = (sight.time, sight.side)  # left before right where both saw at once, whichever came first
+        while self._past and (self._past[-1][0].time, self._past[-1][0].side) > key:
             later, before = self._past.pop()
             again.append(later)
             self._now = replace(before, finished=self._now.finished)
@@ -213,8 +241,8 @@ class Tracker:
 
     def _step(self, sight: Sight) -> _Memory:
         now, cfg = self._now, self.cfg
-        same_side = [s for s in now.sights if s.side == sight.side]
-        if same_side and len(sight.pixels) and np.array_equal(same_side[-1].pixels, sight.pixels):
+        before, raw = now.raw[sight.side], sight.pixels
+        if before is not None and len(raw) and np.array_equal(before, raw):
             self.repeats += 1
             sight = replace(sight, pixels=np.empty((0, 2)), noise=np.empty((0, 2, 2)), sizes=None)
         density = (now.clutter[sight.side] + cfg.clutter_floor) / sight.area
@@ -226,9 +254,10 @@ class Tracker:
                 taken[moved.newest.index] = taken.get(moved.newest.index, False) or moved.confirmed
             tracks.append(moved)
         clutter = list(now.clutter)
-        share = 0.05 if same_side else 1.0  # over about 20 images, from the first one on
+        share = 1.0 if before is None else 0.05  # over about 20 images, from the first one on
         clutter[sight.side] += share * (len(sight.pixels) - len(taken) - clutter[sight.side])
-        memory = replace(now, tracks=tuple(tracks), sights=(*now.sights[-7:], sight), clutter=(clutter[0], clutter[1]))
+        memory = replace(now, tracks=tuple(tracks), sights=(*now.sights[-7:], sight), clutter=(clutter[0], clutter[1]),
+                         raw=(now.raw[0], raw) if sight.side else (raw, now.raw[1]))
         memory = self._start(memory, sight, taken)
         return self._judge(memory, sight.time)
 
@@ -252,8 +281,11 @@ class Tracker:
             hit, seen, hits = track.newest, track.last_seen, track.hits
         gains = tuple(g for g in track.gains if g[0] > sight.time - cfg.trial - 0.1) + ((sight.time, gain),)
         score = track.score + gain
-        return replace(track, time=sight.time, state=x, covariance=cov, score=score, last_seen=seen, hits=hits, newest=hit,
-                       confirmed=track.confirmed or score >= cfg.confirm, gains=gains)
+        after = replace(track, time=sight.time, state=x, covariance=cov, score=score, last_seen=seen, hits=hits, newest=hit,
+                       gains=gains)
+        if not after.confirmed and score >= cfg.confirm and hit is not track.newest and _moves(after, cfg):
+            after = replace(after, confirmed=True)
+        return after
 
     def _start(self, memory: _Memory, sight: Sight, taken: dict[int, bool]) -> _Memory:
         """New hypotheses from chains of pairs that no confirmed track explains."""
@@ -314,7 +346,7 @@ class Tracker:
         for t in memory.tracks:
             quiet = time - t.last_seen
             fine = quiet <= (cfg.coast if t.confirmed else cfg.tentative_coast) and np.isfinite(t.state).all() and t.state[2] > cfg.floor
-            fine = fine and (t.confirmed or t.score > cfg.new_flight - 5.0)
+            fine = fine and (t.confirmed or (t.score > cfg.new_flight - 5.0 and time - t.born <= cfg.prove))
             (alive if fine else ended).append(t)
         confirmed = sorted((t for t in alive if t.confirmed), key=lambda t: t.born)
         while len(confirmed) > 1:
@@ -330,6 +362,19 @@ class Tracker:
         tentative = sorted((t for t in alive if not t.confirmed), key=lambda t: -t.score)[:cfg.most_hypotheses]
         finished = memory.finished + tuple(t for t in ended if t.confirmed)
         return replace(memory, tracks=(*confirmed, *tentative), finished=finished)
+
+
+def _moves(track: Track, cfg: TrackerCfg) -> bool:
+    """Whether a track's candidates are beyond doubt no thing that stays where it is, whatever its filter made of their noise."""
+    if not np.linalg.norm(track.state[3:6]) >= cfg.start.speed_range[0]:
+        return False
+    hits: list[Hit] = []
+    hit = track.newest
+    while hit is not None and len(hits) < 24:
+        hits.append(hit)
+        hit = hit.earlier
+    numbers = [np.array(n, float) for n in ([h.sight.eye for h in hits], [h.sight.pixels[h.index] for h in hits], [h.sight.noise[h.index] for h in hits])]
+    return _still(*numbers, track.state[:3].copy(), track.height_scale) > cfg.moving * (2 * len(hits) - 3)
 
 
 def _same(a: Track, b: Track) -> bool:

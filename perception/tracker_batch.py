@@ -35,7 +35,7 @@ class TrackerBatchCfg:
     drag_prior: tuple[float, float] = (DRAG_MEAN, 0.012)
     drift_prior: tuple[float, float] = (0.7, 0.25)
     drift_speed: float = 28.0
-    acceleration_noise: float = 0.15
+    acceleration_noise: float = 0.16
     flip_noise: float = 5.0
     flip_time: float = 0.1
     drift_noise: float = 0.1

@@ -139,8 +139,10 @@ def _middles(left: Array, right: Array, eyes: Array) -> Array:
         centres.append(-rotation.T @ eye[9:12])
     between = centres[1] - centres[0]
     cosine = np.sum(rays[0] * rays[1], axis=1)
-    sine2 = np.maximum(1 - cosine**2, 1e-9)
+    sine2 = 1 - cosine**2
+    parallel, sine2 = sine2 < 1e-9, np.maximum(sine2, 1e-9)
     along = [(rays[0] @ between - cosine * (rays[1] @ between)) / sine2, (cosine * (rays[0] @ between) - rays[1] @ between) / sine2]
+    along = [np.where(parallel, _FAR, a) for a in along]
     return np.clip(0.5 * sum(c + a[:, None] * r for c, a, r in zip(centres, along, rays, strict=True)), -_FAR, _FAR)
 
 
