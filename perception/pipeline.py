@@ -35,7 +35,7 @@ class PipelineCfg:
     misses: pairs in a row that should show the track's shuttle and do not before the whole image is searched; patience: before the track is
     not given out any more. pairs: seen before a track is given out; nis: mean chi-square (two freedoms) of its candidates beyond which it is no
     flight; slowest: [m/s] that it must fly for certain (two sigmas); way: [m] that it must have flown; closing: [m/s] towards the camera over
-    the floor: people's hands, shoes and rackets pass the tracker's own tests for a while, but they go to and fro, and mostly sideways.
+    the floor, for certain too: people's hands, shoes and rackets pass the tracker's own tests for a while, but they go to and fro, and mostly sideways.
     window: smallest and largest half width [px]; margin: of the window, in sigmas of the forecast.
     """
 
@@ -171,7 +171,8 @@ class Pipeline:
         if not trusted:
             eye = hit.sight.eye
             to_camera = (-eye[:9].reshape(3, 3).T @ eye[9:12] - track.state[:3])[:2]
-            closing = float(velocity[:2] @ to_camera) / max(float(np.linalg.norm(to_camera)), 1e-9)
+            to_camera /= max(float(np.linalg.norm(to_camera)), 1e-9)
+            closing = float(velocity[:2] @ to_camera) - 2 * float(np.sqrt(to_camera @ track.covariance[3:5, 3:5] @ to_camera))
             if closing < cfg.closing or speed * (track.time - track.born) < cfg.way:
                 return False
         nis, count = 0.0, 0
