@@ -373,8 +373,9 @@ def _moves(track: Track, cfg: TrackerCfg) -> bool:
     while hit is not None and len(hits) < 24:
         hits.append(hit)
         hit = hit.earlier
-    numbers = [np.array(n, float) for n in ([h.sight.eye for h in hits], [h.sight.pixels[h.index] for h in hits], [h.sight.noise[h.index] for h in hits])]
-    return _still(*numbers, track.state[:3].copy(), track.height_scale) > cfg.moving * (2 * len(hits) - 3)
+    eyes, pixels, noise = (np.array(n, float) for n in ([h.sight.eye for h in hits], [h.sight.pixels[h.index] for h in hits],
+                                                        [h.sight.noise[h.index] for h in hits]))
+    return _still(eyes, pixels, noise, track.state[:3].copy(), track.height_scale) > cfg.moving * (2 * len(hits) - 3)
 
 
 def _same(a: Track, b: Track) -> bool:

@@ -52,7 +52,7 @@ def test_cameras_need_not_be_in_step(rng):
 def test_false_candidates_do_not_break_a_track(rng):
     times, states = flight()
     tracker, tracks = fed(sights(robot_rig(), times, states[:, :3], rng, clutter=5))
-    late = [np.linalg.norm(t.state[:3] - states[int(round(t.time * 120)), :3]) for t in tracks[60:] if t is not None]
+    late = [np.linalg.norm(t.state[:3] - states[round(t.time * 120), :3]) for t in tracks[60:] if t is not None]
     assert len(late) == len(tracks[60:]) and max(late) < 0.3
     assert len([t for t in tracker.tracks if t.confirmed]) == 1
 
@@ -84,7 +84,7 @@ def test_track_coasts_through_a_gap_and_ends_after_a_longer_one(rng):
     times, states = flight(seconds=1.2)
     looks = sights(robot_rig(), times, states[:, :3], rng)
     blind = [replace(one, pixels=one.pixels[:0], noise=one.noise[:0]) if 0.4 < one.time < 0.65 else one for one in looks]
-    tracker, tracks = fed(blind)
+    _tracker, tracks = fed(blind)
     assert all(tracks[n] is not None for n, one in enumerate(blind) if 0.4 < one.time < 1.0)
     assert tracks[-1] is None or tracks[-1].born == tracks[90].born  # one flight, not two
     gone = [replace(one, pixels=one.pixels[:0], noise=one.noise[:0]) if one.time > 0.4 else one for one in looks]
@@ -93,7 +93,7 @@ def test_track_coasts_through_a_gap_and_ends_after_a_longer_one(rng):
 
 
 def test_hit_starts_a_new_flight_within_80_ms(rng):
-    times, states = flight((0.0, 4.0, 1.2), (0.3, -16.0, 8.0), seconds=0.6)
+    _times, states = flight((0.0, 4.0, 1.2), (0.3, -16.0, 8.0), seconds=0.6)
     back = fly(states[-1:, :3], np.array([[0.5, 15.0, 9.0]]), np.array([0.25]), np.array([0.6]), 1 / 120, 60)[0]
     both = np.concatenate([states[:, :3], back[1:, :3]])
     looks = sights(court_rig(), np.arange(len(both)) / 120, both, rng)
@@ -176,7 +176,7 @@ def test_height_scale_is_learned_from_gravity(rng):
     for n in range(4):
         times, states = flight((0.0, 4.0, 1.2), (0.4 * n - 0.6, -16.0, 9.0))
         squeezed = states[:, :3] / [1.0, 1.0, 1.04]  # what a rig with short metres of height would report
-        tracker, tracks = fed(sights(court_rig(), times, squeezed, rng, noise=0.7))
+        _tracker, tracks = fed(sights(court_rig(), times, squeezed, rng, noise=0.7))
         scale = scale.learn(tracks[-1], CFG)
     assert scale.value == pytest.approx(1.04, abs=0.02)
     assert scale.sigma < 0.015

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from perception.camera import project
-from perception.triangulation import StereoCfg, disparity_measurement, epipolar_chi2, eyes_of, pair, sight, triangulate, undistorted
+from perception.triangulation import (
+    StereoCfg,
+    disparity_measurement,
+    epipolar_chi2,
+    eyes_of,
+    pair,
+    sight,
+    triangulate,
+    undistorted,
+)
 from tests.perception.flights import court_rig, robot_rig
 
 
