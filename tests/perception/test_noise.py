@@ -160,7 +160,7 @@ def recorded(tmp_path_factory):
     from perception.smoothing import smooth_folder
 
     folder = tmp_path_factory.mktemp("labels")
-    for rally in ("11-46-04", "11-48-28"):
+    for rally in ("11-46-04", "11-48-28", "11-47-02"):
         for camera in (1, 2):
             shutil.copy(RECORDED / f"{rally}_camera{camera}.csv", folder)
     rig = StereoRig.load(RECORDED / "rig.json")
