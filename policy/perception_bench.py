@@ -4,12 +4,15 @@ The shipped policy plays shots that people hit: it walks to them, pitches and sw
 then every serve is rendered as its camera would have seen it (`sim/stereo.py`) and given to `perception/pipeline.py`, pair by pair. The
 robot is told where to hit, so that what perception makes of it does not change the motion; the camera's pose given to perception is the
 true one at exposure. All that is scored is what the pipeline said at the time.
+
+One serve in three is rendered once more without its shuttle: while a flight is followed nothing else is looked for, so that false tracks
+come when nothing flies.
 """
 
 import os
 import queue
 import time as clock
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -27,9 +30,9 @@ from perception.tracker import Track
 from perception.tracker_batch import TrackerBatch
 from perception.triangulation import SHUTTLE_SIZE
 from policy.inference import OnnxPolicy
-from policy.watched_serves import Frame, Serve, record_serves, render
+from policy.watched_serves import BEFORE, Frame, Serve, record_serves, render
 from sim.robot import Robot, load_robot
-from sim.stereo import SensorCfg, StereoCameras
+from sim.stereo import SensorCfg, StereoCameras, lens_pose
 
 Array = np.ndarray
 
@@ -39,6 +42,7 @@ HORIZONS = (0.2, 0.4)  # [s] before the shuttle comes down through the height wh
 FRESH = 0.2  # [s] before a horizon in which the shuttle was last in view, for the figures of serves that are not out of sight by then
 TRUE_TRACK = (0.5, 0.15)  # [m], or as a share of the distance: a track farther from the shuttle is of something else
 HALL_SEED = 1  # which hall, with which banners
+EMPTY_EVERY = 3  # one serve in three once more without shuttle: trades time for a surer count; odd, to be shared out evenly over cores
 TIMED, PASSES = 3, 3  # serves whose pairs are timed, and how often
 
 
@@ -47,9 +51,11 @@ class Verdict:
     """What came of one serve. seconds rendered; views (V,) times of frames in view within RANGE; found: of those, the shuttle was among the
     candidates of both eyes; false_tracks given out; errors, time_errors by horizon, of the foretold place [m] and time [s] (inf: nothing
     was foretold); seconds of processor time of detecting, by mode, and of tracking with a forecast; turn_rate: largest of the camera
-    [rad/s]; notes of the pipeline."""
+    [rad/s]; notes of the pipeline; empty_seconds rendered once more without shuttle, empty_false_tracks of what moved there."""
 
     seconds: float = 0.0
+    empty_seconds: float = 0.0
+    empty_false_tracks: int = 0
     views: list[float] = field(default_factory=list)
     found: int = 0
     false_tracks: int = 0
@@ -121,13 +127,26 @@ def _foretell(track: Track, height: float, cfg: PipelineCfg) -> Interception | N
     return at_height(track.time, track.state, track.covariance, height, 2.5, FlightNoise(cfg.tracker.acceleration_noise, cfg.tracker.drift_noise))
 
 
+def empty_hall(serve: Serve, cameras: StereoCameras, fps: float, since: float) -> Iterator[Frame]:
+    """What the robot sees when it moves as in a serve but nothing flies: any track is false. since [s]: as in `render`."""
+    offsets = cameras.cfg.offsets
+    for t in np.arange(-BEFORE, min(serve.time[-1], serve.meeting[0]), 1 / fps):
+        poses = [lens_pose(serve.robot(t + o), cameras.lens) for o in offsets]
+        left, right, _ = cameras.shoot(since + t, serve.robot(t), poses)
+        yield Frame(float(t), left, right, lens_pose(serve.robot(t), cameras.lens), None, np.zeros(2))
+
+
 def _work(robot_name: str, part: list[tuple[int, Serve]], rig: StereoRig, sensor: SensorCfg, cfg: PipelineCfg, tell: Any) -> list[Verdict]:
     """One process: render and judge some serves, one by one; the hall is the same everywhere."""
     one_core()
     out = []
     with StereoCameras(load_robot(robot_name), rig, np.random.default_rng(HALL_SEED), sensor) as cameras:
         for number, serve in part:
-            out.append(judge(serve, render(serve, cameras, rig.fps, 7.0 * number), rig, cfg))
+            verdict = judge(serve, render(serve, cameras, rig.fps, 7.0 * number), rig, cfg)
+            if number % EMPTY_EVERY == 0:
+                bare = judge(serve, empty_hall(serve, cameras, rig.fps, 7.0 * number), rig, cfg)
+                verdict.empty_seconds, verdict.empty_false_tracks = bare.seconds, bare.false_tracks
+            out.append(verdict)
             tell.put(number)
     return out
 
@@ -185,9 +204,12 @@ def bench_perception(serves: int = 100, fps: float = 60.0, lens_mm: float = 4, s
 def summarise(verdicts: list[Verdict]) -> dict[str, Any]:
     """The figures of many serves as one; a serve that was not foretold counts as infinitely wrong."""
     seconds, in_view = sum(v.seconds for v in verdicts), sum(len(v.views) for v in verdicts)
+    empty_seconds, empty_false = sum(v.empty_seconds for v in verdicts), sum(v.empty_false_tracks for v in verdicts)
+    false = sum(v.false_tracks for v in verdicts) + empty_false
     out: dict[str, Any] = {
         "serves": len(verdicts), "seconds": seconds, "frames_in_view": in_view, "recall": sum(v.found for v in verdicts) / in_view if in_view else None,
-        "false_tracks": sum(v.false_tracks for v in verdicts), "false_tracks_per_100_s": 100 * sum(v.false_tracks for v in verdicts) / seconds,
+        "false_tracks": false, "false_tracks_per_100_s": 100 * false / (seconds + empty_seconds),
+        "empty_seconds": empty_seconds, "empty_false_tracks": empty_false,
         "turn_rate_max_rad_s": max(v.turn_rate for v in verdicts), "notes": sorted({n for v in verdicts for n in v.notes})}
     for name, keep in (("", lambda v, h: True), ("_fresh", lambda v, h: v.fresh[h])):
         for what, unit in (("errors", "interception{}_median_m"), ("time_errors", "interception{}_time_median_s")):

@@ -393,7 +393,8 @@ def _bench_perception(serves: int, fps: float, lens_mm: float, shuttle: str, thr
 
     console.print(f"{figures['serves']} serves, {figures['seconds']:.0f} s, camera turning at up to {figures['turn_rate_max_rad_s']:.1f} rad/s")
     console.print(f"found in both eyes: {shown(figures['recall'], 100)} % of {figures['frames_in_view']} frames in view within 7 m; "
-                  f"false tracks: {figures['false_tracks']}, {figures['false_tracks_per_100_s']:.2f} in 100 s")
+                  f"false tracks: {figures['false_tracks']}, {figures['false_tracks_per_100_s']:.2f} in 100 s "
+                  f"({figures['empty_false_tracks']} of them in {figures['empty_seconds']:.0f} s with no shuttle in the hall)")
     for h, error in figures["interception_median_m"].items():
         console.print(f"  {h} s before the hit: foretold place off by {shown(error, 100)} cm, time by {shown(figures['interception_time_median_s'][h], 1e3)} ms (median); "
                       f"{shown(figures['interception_fresh_median_m'][h], 100)} cm in the {figures['interception_fresh_serves'][h]} serves in view within 0.2 s before")

@@ -109,6 +109,12 @@ def test_figures_of_many_serves_weigh_frames_and_seconds():
     assert figures["interception_median_m"] == {"0.2": 0.04, "0.4": 0.04}
 
 
+def test_a_track_in_the_empty_hall_counts_as_false_and_its_seconds_count_too():
+    figures = summarise([replace(verdict(0.02), empty_seconds=3.0, empty_false_tracks=2), verdict(0.02, false=1)])
+    assert figures["false_tracks"] == 3 and figures["empty_false_tracks"] == 2
+    assert figures["false_tracks_per_100_s"] == pytest.approx(100 * 3 / 7)
+
+
 def test_serves_not_foretold_count_against_the_median_until_there_is_none():
     assert summarise([verdict(0.02), verdict(0.05), verdict(np.inf)])["interception_median_m"]["0.4"] == 0.05
     assert summarise([verdict(0.02), verdict(np.inf), verdict(np.inf)])["interception_median_m"]["0.4"] is None
