@@ -5,7 +5,7 @@ then every serve is rendered as its camera would have seen it (`sim/stereo.py`) 
 robot is told where to hit, so that what perception makes of it does not change the motion; the camera's pose given to perception is the
 true one at exposure. All that is scored is what the pipeline said at the time.
 
-One serve in three is rendered once more without its shuttle: while a flight is followed nothing else is looked for, so that false tracks
+One serve in three is rendered once more without its shuttle: while a flight is followed nothing else is looked for, so false tracks
 come when nothing flies.
 """
 
@@ -42,7 +42,7 @@ HORIZONS = (0.2, 0.4)  # [s] before the shuttle comes down through the height wh
 FRESH = 0.2  # [s] before a horizon in which the shuttle was last in view, for the figures of serves that are not out of sight by then
 TRUE_TRACK = (0.5, 0.15)  # [m], or as a share of the distance: a track farther from the shuttle is of something else
 HALL_SEED = 1  # which hall, with which banners
-EMPTY_EVERY = 3  # one serve in three once more without shuttle: trades time for a surer count; odd, to be shared out evenly over cores
+EMPTY_EVERY = 3  # one serve in three is shown without shuttle too: trades time for a surer count; odd, to spread over cores
 TIMED, PASSES = 3, 3  # serves whose pairs are timed, and how often
 
 
