@@ -206,10 +206,10 @@ def whitened(chol, residual, size, out):
 
 
 @njit(cache=True)
-def correct(x, cov, slope, noise, size, chol, pht, white, gain, rest):
+def correct(x, cov, slope, noise, size, chol, pht, white, gain, rest, left):
     """Kalman update in Joseph form, P = (I - K H) P (I - K H)' + K R K', in place; after `innovation` and `whitened`.
 
-    gain (8, size), rest (8, 8 or more) are scratch. The result is symmetric to the last bit.
+    gain (8, size), rest (8, 8), left (8, 3) are scratch. The result is symmetric to the last bit.
     """
     for r in range(STATES):  # K = P H' S^-1 by two triangular solves; x += K residual = (P H' L^-T) (L^-1 residual)
         for m in range(size):
@@ -224,23 +224,28 @@ def correct(x, cov, slope, noise, size, chol, pht, white, gain, rest):
             for n in range(m + 1, size):
                 total -= chol[n, m] * gain[r, n]
             gain[r, m] = total / chol[m, m]
+    for r in range(STATES):  # I - K H differs from I in the three position columns alone: they go where P H' was
+        for c in range(3):
+            total = 1.0 if r == c else 0.0
+            for m in range(size):
+                total -= gain[r, m] * slope[m, c]
+            left[r, c] = total
     for r in range(STATES):  # rest = (I - K H) P
         for c in range(STATES):
-            total = cov[r, c]
-            for m in range(size):
-                total -= gain[r, m] * pht[c, m]
-            rest[r, c] = total
-    for r in range(STATES):  # tail = rest H' - K R, then P = rest - tail K'
+            total = cov[r, c] if r >= 3 else 0.0
+            rest[r, c] = total + left[r, 0] * cov[0, c] + left[r, 1] * cov[1, c] + left[r, 2] * cov[2, c]
+    for r in range(STATES):  # tail = K R
         for m in range(size):
-            total = rest[r, 0] * slope[m, 0] + rest[r, 1] * slope[m, 1] + rest[r, 2] * slope[m, 2]
+            total = 0.0
             for n in range(size):
-                total -= gain[r, n] * noise[n, m]
+                total += gain[r, n] * noise[n, m]
             pht[r, m] = total
-    for r in range(STATES):
+    for r in range(STATES):  # both terms are squares of a kind, so that no rounding can make a variance negative
         for c in range(r + 1):
-            total = rest[r, c]
+            total = rest[r, c] if c >= 3 else 0.0
+            total += rest[r, 0] * left[c, 0] + rest[r, 1] * left[c, 1] + rest[r, 2] * left[c, 2]
             for m in range(size):
-                total -= pht[r, m] * gain[c, m]
+                total += pht[r, m] * gain[c, m]
             cov[r, c] = total
             cov[c, r] = total
 

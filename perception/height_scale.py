@@ -46,6 +46,7 @@ def _likelihood(x, cov, times, eyes, pixels, noises, scale, quiet, flip, flip_ti
     """Log-likelihood of candidates (M, 2) under a height scale; x (8,), cov (8, 8) at times[0], used up."""
     slope, pixel, residual, white = np.empty((2, 3)), np.empty(2), np.empty(2), np.empty(2)
     chol, pht, gain, rest = np.empty((2, 2)), np.empty((STATES, 2)), np.empty((STATES, 2)), np.empty((STATES, STATES))
+    left = np.empty((STATES, 3))
     total = 0.0
     for n in range(len(times)):
         if n > 0:
@@ -61,7 +62,7 @@ def _likelihood(x, cov, times, eyes, pixels, noises, scale, quiet, flip, flip_ti
                 break
             noise *= nis / soft
         total -= 0.5 * (nis + logdet)
-        correct(x, cov, slope, noise, 2, chol, pht, white, gain, rest)
+        correct(x, cov, slope, noise, 2, chol, pht, white, gain, rest, left)
     return total
 
 

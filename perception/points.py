@@ -38,7 +38,7 @@ class PointsCfg:
 def _filter(times, points, x, cov, sigma, quiet, drift, work, residuals, nis, states):
     slope, noise = np.eye(3), np.diag(sigma * sigma)
     chol, pht, white = np.zeros((3, 3)), np.zeros((STATES, 3)), np.zeros(3)
-    gain, rest = np.zeros((STATES, 3)), np.zeros((STATES, STATES))
+    gain, rest, left = np.zeros((STATES, 3)), np.zeros((STATES, STATES)), np.zeros((STATES, 3))
     for n in range(len(times)):
         if n > 0:
             predict(x, cov, times[n] - times[n - 1], quiet, drift, work)
@@ -46,7 +46,7 @@ def _filter(times, points, x, cov, sigma, quiet, drift, work, residuals, nis, st
             residuals[n, a] = points[n, a] - x[a]
         innovation(cov, slope, noise, 3, chol, pht)
         nis[n] = whitened(chol, residuals[n], 3, white)
-        correct(x, cov, slope, noise, 3, chol, pht, white, gain, rest)
+        correct(x, cov, slope, noise, 3, chol, pht, white, gain, rest, left)
         states[n] = x
 
 

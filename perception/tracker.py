@@ -38,8 +38,8 @@ class TrackerCfg:
     candidate's noise is raised by chi-square / soft, since labels and blobs have longer tails than a Gaussian (Huber's idea).
     detection: chance that a camera reports a shuttle that is in its image.
     clutter_floor: false candidates per image taken for granted even where none were seen.
-    confirm: score at which a track is given out; 20 is odds of 5e8 to one, which among 200 false candidates a frame, and the
-    thousands of chains they make, left no false track in minutes.
+    confirm: score at which a track is given out; 20 is odds of 5e8 to one: 200 false candidates a frame make
+    thousands of chains, and 14 let one of them through in three seconds.
     moving: chi-square, over its freedoms, that a track's candidates must have as images of one point at rest to be given out:
     noise, of depth above all, must not pass for speed. A thing at rest has 1, a shuttle of 5 m/s a hundred.
     prove: [s] after its birth in which a track must be confirmed: a filter can bend a thing that lies still into a slow flight,
@@ -89,7 +89,7 @@ class Hit:
     index: int
     nis: float
     residual: Array
-    earlier: "Hit | None"
+    earlier: "Hit | None" = field(repr=False)  # a flight is a chain of hundreds
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,8 @@ def _look(x, cov, eye, height_scale, pixels, noises, gate, soft, residual, best_
         noise = noises[best] * max(1.0, best_nis / soft)
         innovation(cov, slope, noise, 2, chol, pht)
         whitened(chol, best_residual, 2, white)
-        correct(x, cov, slope, noise, 2, chol, pht, white, np.empty((STATES, 2)), np.empty((STATES, STATES)))
+        correct(x, cov, slope, noise, 2, chol, pht, white, np.empty((STATES, 2)), np.empty((STATES, STATES)),
+                np.empty((STATES, 3)))
     return best, best_nis, best_log
 
 

@@ -71,7 +71,7 @@ class TrackerBatch:
         self._relative = np.concatenate([np.asarray(rig.right_from_left_rotation, float).ravel(), np.asarray(rig.right_from_left_translation, float)])
         self._lens = np.array([[c.fx, c.fy, c.cx, c.cy] for c in (rig.left, rig.right)], float)
         self._home = (np.asarray(rig.left_from_world_rotation, float), np.asarray(rig.left_from_world_translation, float))
-        self._scratch = [np.stack([workspace() for _ in range(_CHUNKS)]), np.zeros((_CHUNKS, 8, STATES, STATES))]
+        self._scratch = [np.stack([workspace() for _ in range(_CHUNKS)]), np.zeros((_CHUNKS, 9, STATES, STATES))]
         self._numbers = np.array([*cfg.drag_prior, *cfg.drift_prior, cfg.drift_speed, cfg.acceleration_noise, cfg.flip_noise, cfg.flip_time,
                                   cfg.drift_noise, cfg.gate, cfg.start_gate, cfg.coast, cfg.span, *cfg.speed_range, cfg.position_sigma,
                                   cfg.velocity_sigma])
@@ -183,7 +183,7 @@ def _measure(x, cov, eyes, z, noise, size, gate, small):
         return np.inf
     nis = whitened(chol, residual, size, white)
     if nis <= gate:
-        correct(x, cov, slope, noise, size, chol, pht, white, gain, rest)
+        correct(x, cov, slope, noise, size, chol, pht, white, gain, rest, small[8, :, :3])
     return nis
 
 

@@ -154,7 +154,7 @@ def arrivals(rig: StereoRig, recording: Recording, cfg: StereoCfg = StereoCfg())
 def epipolar_misfit(rig: StereoRig, recording: Recording, cfg: StereoCfg = StereoCfg()) -> float:
     """Median distance [px] from the epipolar line of frames with one candidate in each camera; NaN where there are under ten.
 
-    The right camera's pixel is taken between its two frames about the left one's exposure.
+    inf where most of them meet behind the cameras. The right camera's pixel is taken between its two frames about the left one's exposure.
     """
     alone = [{int(f): p[0] for f, p in zip(side.frames, side.pixels, strict=True) if len(p) == 1} for side in (recording.left, recording.right)]
     shift = recording.offset or 0.0
@@ -170,8 +170,12 @@ def epipolar_misfit(rig: StereoRig, recording: Recording, cfg: StereoCfg = Stere
     pairs = [undistorted(c, np.array(p), replace(cfg, pixel_sigma=1.0)) for c, p in ((rig.left, left), (rig.right, right))]
     if len(pairs[0][0]) != len(pairs[1][0]):  # some are outside the image: the rig is for other images
         return math.inf
-    _, _, misfit = triangulate(pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1], eyes_of(rig))
-    return float(np.median(np.sqrt(2 * misfit)))  # both cameras share the distance: sqrt(misfit) is it over sqrt(2) sigma
+    eyes = eyes_of(rig)
+    points, _, misfit = triangulate(pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1], eyes)
+    misfit = np.sqrt(2 * misfit)  # both cameras share the distance: sqrt(misfit) is it over sqrt(2) sigma
+    for eye in eyes:  # swapped cameras of a symmetric rig keep their epipolar lines; their rays meet behind them
+        misfit[points @ eye[6:9] + eye[11] <= 0] = np.inf
+    return float(np.median(misfit))
 
 
 def _time_offset(rig: StereoRig, recording: Recording) -> float:
@@ -208,7 +212,8 @@ def track_recording(rig: StereoRig, recording: Recording, cfg: TrackerCfg = Trac
             raise UserError(f"{recording.name}: the {name} camera saw nothing; a flight needs both cameras")
     misfit = epipolar_misfit(rig, recording, cfg.stereo)
     if misfit > MISFIT_LIMIT:
-        raise UserError(f"{recording.name}: the labels of both cameras miss each other by {misfit:.0f} px under this rig; "
+        how = f"miss each other by {misfit:.0f} px" if np.isfinite(misfit) else "do not meet in front of the cameras"
+        raise UserError(f"{recording.name}: the labels of both cameras {how} under this rig; "
                         "it is another rig's file, the cameras are swapped, or the time offset is wrong (see birdie calibrate --check)")
     log = TrackLog(notes=[*recording.left.notes, *recording.right.notes], height_scale=scale)
     tracker = Tracker(cfg)

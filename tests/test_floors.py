@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = ["perception", "sim", "policy", "ros_nodes"]
 TRAINING_FILES = {"networks.py", "ppo.py", "training.py", "checkpoint.py", "export.py", "vec_env.py", "gym_env.py", "bench.py", "verbs.py"}
 ON_THE_ROBOT = ["perception.flight", "perception.camera", "perception.rig_check", "perception.detector", "perception.pipeline",
+                "perception.tracker", "perception.tracker_batch", "perception.interception", "perception.height_scale",
                 "sim.impact", "sim.kinematics", "sim.court", "policy.contract", "policy.observations", "policy.strike",
                 "policy.symmetry", "policy.inference"]
 
