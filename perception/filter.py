@@ -94,17 +94,33 @@ def flight_step(x, dt, move, turn, work):
 def predict(x, cov, dt, noise, drift_noise, work):
     """State x (8,) and covariance (8, 8) dt [s] later, in place; dt above STEP_MAX is split into equal steps.
 
-    noise: white acceleration [m/s^2/sqrt(Hz)] on every axis; drift_noise: random walk of s [m/s^2/sqrt(s)]; work (10, 3, 5) scratch.
+    noise: white acceleration [m/s^2/sqrt(Hz)] on every axis; drift_noise: random walk of s [m/s^2/sqrt(s)]; work (12, 3, 5) scratch.
     """
     if dt <= 0.0:
         return
     parts = max(1, int(np.ceil(dt / STEP_MAX - 1e-9)))
     h = dt / parts
-    move, turn, t1, u = work[6], work[7], work[8], work[9]
-    q = noise * noise
-    qpp, qpv, qvv = q * h * h * h / 3, q * h * h / 2, q * h
-    for _ in range(parts):
+    move, turn, t1, u, move2, turn2 = work[6], work[7], work[8], work[9], work[10], work[11]
+    done = 0
+    while done < parts:
         flight_step(x, h, move, turn, work)
+        done, span = done + 1, h
+        if done < parts:  # two steps share one turn of the covariance, which costs as much as both
+            flight_step(x, h, move2, turn2, work)
+            done, span = done + 1, 2 * h
+            for r in range(3):
+                for c in range(5):
+                    t1[r, c] = move2[r, 0] * turn[0, c] + move2[r, 1] * turn[1, c] + move2[r, 2] * turn[2, c]
+                    u[r, c] = turn2[r, 0] * turn[0, c] + turn2[r, 1] * turn[1, c] + turn2[r, 2] * turn[2, c]
+                for c in range(3, 5):
+                    t1[r, c] += move2[r, c]
+                    u[r, c] += turn2[r, c]
+            for r in range(3):
+                for c in range(5):
+                    move[r, c] += t1[r, c]
+                    turn[r, c] = u[r, c]
+        q = noise * noise
+        qpp, qpv, qvv = q * span * span * span / 3, q * span * span / 2, q * span
         for r in range(3):
             for c in range(5):
                 total, other = cov[r, 3 + c], 0.0
@@ -143,7 +159,7 @@ def predict(x, cov, dt, noise, drift_noise, work):
             for c in range(6, 8):
                 cov[3 + r, c] = u[r, c - 3]
                 cov[c, 3 + r] = u[r, c - 3]
-        cov[7, 7] += drift_noise * drift_noise * h
+        cov[7, 7] += drift_noise * drift_noise * span
 
 
 @njit(cache=True)
@@ -168,18 +184,19 @@ def see(eye, x, height_scale, pixel, slope):
 
 @njit(cache=True)
 def innovation(cov, slope, noise, size, chol, pht):
-    """Cholesky factor of S = H P H' + R and P H', for a measurement of `size` numbers that depends on position alone.
+    """Cholesky factor of S = H P H' + R, and (P H')', for a measurement of `size` numbers that depends on position alone.
 
-    cov (8, 8), slope H (size, 3), noise R (size, size); writes chol (size, size) and pht (8, size). Returns log det S, or NaN
-    where S is not positive.
+    cov (8, 8), slope H (size, 3), noise R (size, size); writes chol (size, size) and pht (size, 8). Returns log det S, or NaN
+    where S is not positive. Here and in `correct` the innermost loops run over the eight states, which the compiler does at once.
     """
-    for r in range(STATES):
-        for m in range(size):
-            pht[r, m] = cov[r, 0] * slope[m, 0] + cov[r, 1] * slope[m, 1] + cov[r, 2] * slope[m, 2]
+    for m in range(size):
+        a, b, c = slope[m, 0], slope[m, 1], slope[m, 2]
+        for n in range(STATES):
+            pht[m, n] = a * cov[0, n] + b * cov[1, n] + c * cov[2, n]
     logdet = 0.0
     for m in range(size):
         for n in range(m + 1):
-            total = noise[m, n] + slope[m, 0] * pht[0, n] + slope[m, 1] * pht[1, n] + slope[m, 2] * pht[2, n]
+            total = noise[m, n] + slope[m, 0] * pht[n, 0] + slope[m, 1] * pht[n, 1] + slope[m, 2] * pht[n, 2]
             for i in range(n):
                 total -= chol[m, i] * chol[n, i]
             if n == m:
@@ -209,47 +226,63 @@ def whitened(chol, residual, size, out):
 def correct(x, cov, slope, noise, size, chol, pht, white, gain, rest, left):
     """Kalman update in Joseph form, P = (I - K H) P (I - K H)' + K R K', in place; after `innovation` and `whitened`.
 
-    gain (8, size), rest (8, 8), left (8, 3) are scratch. The result is symmetric to the last bit.
+    gain (size, 8), rest (8, 8), left (3, 8) are scratch. The result is symmetric to the last bit.
     """
-    for r in range(STATES):  # K = P H' S^-1 by two triangular solves; x += K residual = (P H' L^-T) (L^-1 residual)
+    for m in range(size):  # K' = S^-1 (P H')' by two triangular solves; x += K residual = (P H' L^-T) (L^-1 residual)
+        for r in range(STATES):
+            gain[m, r] = pht[m, r]
+        for n in range(m):
+            factor = chol[m, n]
+            for r in range(STATES):
+                gain[m, r] -= factor * gain[n, r]
+        inverse, pull = 1.0 / chol[m, m], white[m]
+        for r in range(STATES):
+            gain[m, r] *= inverse
+            x[r] += gain[m, r] * pull
+    for back in range(size):
+        m = size - 1 - back
+        for n in range(m + 1, size):
+            factor = chol[n, m]
+            for r in range(STATES):
+                gain[m, r] -= factor * gain[n, r]
+        inverse = 1.0 / chol[m, m]
+        for r in range(STATES):
+            gain[m, r] *= inverse
+    for c in range(3):  # I - K H differs from I in the three position columns alone
+        for r in range(STATES):
+            left[c, r] = 0.0
+        left[c, c] = 1.0
         for m in range(size):
-            total = pht[r, m]
-            for n in range(m):
-                total -= chol[m, n] * gain[r, n]
-            gain[r, m] = total / chol[m, m]
-            x[r] += gain[r, m] * white[m]
-        for back in range(size):
-            m = size - 1 - back
-            total = gain[r, m]
-            for n in range(m + 1, size):
-                total -= chol[n, m] * gain[r, n]
-            gain[r, m] = total / chol[m, m]
-    for r in range(STATES):  # I - K H differs from I in the three position columns alone: they go where P H' was
-        for c in range(3):
-            total = 1.0 if r == c else 0.0
-            for m in range(size):
-                total -= gain[r, m] * slope[m, c]
-            left[r, c] = total
+            factor = slope[m, c]
+            for r in range(STATES):
+                left[c, r] -= factor * gain[m, r]
     for r in range(STATES):  # rest = (I - K H) P
-        for c in range(STATES):
-            total = cov[r, c] if r >= 3 else 0.0
-            rest[r, c] = total + left[r, 0] * cov[0, c] + left[r, 1] * cov[1, c] + left[r, 2] * cov[2, c]
-    for r in range(STATES):  # tail = K R
-        for m in range(size):
-            total = 0.0
-            for n in range(size):
-                total += gain[r, n] * noise[n, m]
-            pht[r, m] = total
+        a, b, c = left[0, r], left[1, r], left[2, r]
+        own = 1.0 if r >= 3 else 0.0
+        for n in range(STATES):
+            rest[r, n] = own * cov[r, n] + a * cov[0, n] + b * cov[1, n] + c * cov[2, n]
+    for m in range(size):  # where P H' was: R K'
+        for r in range(STATES):
+            pht[m, r] = 0.0
+        for n in range(size):
+            factor = noise[m, n]
+            for r in range(STATES):
+                pht[m, r] += factor * gain[n, r]
     for r in range(STATES):  # both terms are squares of a kind, so that no rounding can make a variance negative
-        for c in range(r + 1):
-            total = rest[r, c] if c >= 3 else 0.0
-            total += rest[r, 0] * left[c, 0] + rest[r, 1] * left[c, 1] + rest[r, 2] * left[c, 2]
-            for m in range(size):
-                total += pht[r, m] * gain[c, m]
-            cov[r, c] = total
-            cov[c, r] = total
+        a, b, c = rest[r, 0], rest[r, 1], rest[r, 2]
+        rest[r, 0], rest[r, 1], rest[r, 2] = 0.0, 0.0, 0.0
+        for n in range(STATES):
+            rest[r, n] += a * left[0, n] + b * left[1, n] + c * left[2, n]
+        for m in range(size):
+            factor = gain[m, r]
+            for n in range(STATES):
+                rest[r, n] += factor * pht[m, n]
+    for r in range(STATES):
+        for n in range(r + 1):
+            cov[r, n] = rest[r, n]
+            cov[n, r] = rest[r, n]
 
 
 def workspace() -> Array:
-    """Scratch (10, 3, 5) for `predict` and `flight_step`; one per thread."""
-    return np.zeros((10, 3, 5))
+    """Scratch (12, 3, 5) for `predict` and `flight_step`; one per thread."""
+    return np.zeros((12, 3, 5))

@@ -45,8 +45,8 @@ class HeightScale:
 def _likelihood(x, cov, times, eyes, pixels, noises, scale, quiet, flip, flip_time, drift, soft, work):
     """Log-likelihood of candidates (M, 2) under a height scale; x (8,), cov (8, 8) at times[0], used up."""
     slope, pixel, residual, white = np.empty((2, 3)), np.empty(2), np.empty(2), np.empty(2)
-    chol, pht, gain, rest = np.empty((2, 2)), np.empty((STATES, 2)), np.empty((STATES, 2)), np.empty((STATES, STATES))
-    left = np.empty((STATES, 3))
+    chol, pht, gain, rest = np.empty((2, 2)), np.empty((2, STATES)), np.empty((2, STATES)), np.empty((STATES, STATES))
+    left = np.empty((3, STATES))
     total = 0.0
     for n in range(len(times)):
         if n > 0:

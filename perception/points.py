@@ -37,8 +37,8 @@ class PointsCfg:
 @njit(cache=True)
 def _filter(times, points, x, cov, sigma, quiet, drift, work, residuals, nis, states):
     slope, noise = np.eye(3), np.diag(sigma * sigma)
-    chol, pht, white = np.zeros((3, 3)), np.zeros((STATES, 3)), np.zeros(3)
-    gain, rest, left = np.zeros((STATES, 3)), np.zeros((STATES, STATES)), np.zeros((STATES, 3))
+    chol, pht, white = np.zeros((3, 3)), np.zeros((3, STATES)), np.zeros(3)
+    gain, rest, left = np.zeros((3, STATES)), np.zeros((STATES, STATES)), np.zeros((3, STATES))
     for n in range(len(times)):
         if n > 0:
             predict(x, cov, times[n] - times[n - 1], quiet, drift, work)

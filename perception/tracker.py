@@ -126,7 +126,7 @@ def _look(x, cov, eye, height_scale, pixels, noises, gate, soft, residual, best_
     slope, pixel = np.empty((2, 3)), np.empty(2)
     if not see(eye, x, height_scale, pixel, slope):
         return -2, 0.0, 0.0
-    chol, pht, white = np.empty((2, 2)), np.empty((STATES, 2)), np.empty(2)
+    chol, pht, white = np.empty((2, 2)), np.empty((2, STATES)), np.empty(2)
     best, best_cost, best_nis, best_log = -1, np.inf, 0.0, 0.0
     for c in range(len(pixels)):
         logdet = innovation(cov, slope, noises[c], 2, chol, pht)
@@ -140,8 +140,8 @@ def _look(x, cov, eye, height_scale, pixels, noises, gate, soft, residual, best_
         noise = noises[best] * max(1.0, best_nis / soft)
         innovation(cov, slope, noise, 2, chol, pht)
         whitened(chol, best_residual, 2, white)
-        correct(x, cov, slope, noise, 2, chol, pht, white, np.empty((STATES, 2)), np.empty((STATES, STATES)),
-                np.empty((STATES, 3)))
+        correct(x, cov, slope, noise, 2, chol, pht, white, np.empty((2, STATES)), np.empty((STATES, STATES)),
+                np.empty((3, STATES)))
     return best, best_nis, best_log
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 WINDOW = 4  # pairs of which three must agree
+_SCRATCH = ((4, 3), (4, 4), (4, STATES), (4, STATES), (STATES, STATES), (3, STATES), (4,), (4,), (4,), (2,), (2, 3))  # of `_measure`; each
+# its own array, since slices of a larger one would hide from the compiler that they lie in one piece: a third slower
 _CHUNKS = 16  # of filters per parallel loop, each with its own scratch: enough to share out evenly over a few cores
 
 
@@ -71,7 +73,7 @@ class TrackerBatch:
         self._relative = np.concatenate([np.asarray(rig.right_from_left_rotation, float).ravel(), np.asarray(rig.right_from_left_translation, float)])
         self._lens = np.array([[c.fx, c.fy, c.cx, c.cy] for c in (rig.left, rig.right)], float)
         self._home = (np.asarray(rig.left_from_world_rotation, float), np.asarray(rig.left_from_world_translation, float))
-        self._scratch = [np.stack([workspace() for _ in range(_CHUNKS)]), np.zeros((_CHUNKS, 9, STATES, STATES))]
+        self._scratch = [np.stack([workspace() for _ in range(_CHUNKS)]), tuple(np.zeros((_CHUNKS, *shape)) for shape in _SCRATCH)]
         self._numbers = np.array([*cfg.drag_prior, *cfg.drift_prior, cfg.drift_speed, cfg.acceleration_noise, cfg.flip_noise, cfg.flip_time,
                                   cfg.drift_noise, cfg.gate, cfg.start_gate, cfg.coast, cfg.span, *cfg.speed_range, cfg.position_sigma,
                                   cfg.velocity_sigma])
@@ -129,11 +131,11 @@ def _expect(eyes, x, size, pixel, slope, two, pair):
         if not see(eyes[side], x, 1.0, pixel, two):
             return False
         for a in range(2):
-            pair[0, 2 * side + a] = pixel[a]
+            pair[2 * side + a] = pixel[a]
             for c in range(3):
                 slope[2 * side + a, c] = two[a, c]
     if size == 3:
-        pair[0, 2] = pair[0, 0] - pair[0, 2]
+        pair[2] = pair[0] - pair[2]
         for c in range(3):
             slope[2, c] = slope[0, c] - slope[2, c]
     return True
@@ -172,18 +174,17 @@ def _point(eyes, z, size, out):
 @njit(cache=True)
 def _measure(x, cov, eyes, z, noise, size, gate, small):
     """Gated Joseph update with one measurement; returns NIS, or -1 where the shuttle has no image. Nothing changes above the gate."""
-    slope, chol, pht, gain, rest = small[0, :4, :3], small[1, :4, :4], small[2, :, :4], small[3, :, :4], small[4]
-    pair, residual, white, pixel, two = small[5, :1], small[5, 1], small[5, 2], small[5, 3], small[6, :2, :3]
+    slope, chol, pht, gain, rest, left, pair, residual, white, pixel, two = small
     if not _expect(eyes, x, size, pixel, slope, two, pair):
         return -1.0
     for m in range(size):
-        residual[m] = z[m] - pair[0, m]
+        residual[m] = z[m] - pair[m]
     logdet = innovation(cov, slope, noise, size, chol, pht)
     if not logdet == logdet:
         return np.inf
     nis = whitened(chol, residual, size, white)
     if nis <= gate:
-        correct(x, cov, slope, noise, size, chol, pht, white, gain, rest, small[8, :, :3])
+        correct(x, cov, slope, noise, size, chol, pht, white, gain, rest, left)
     return nis
 
 
@@ -247,7 +248,9 @@ def _tick(state, covariance, clock, born, last_seen, valid, window_time, window,
           numbers, works, smalls):
     count = len(state)
     for chunk in prange(_CHUNKS):
-        work, small = works[chunk], smalls[chunk]
+        work = works[chunk]
+        small = (smalls[0][chunk], smalls[1][chunk], smalls[2][chunk], smalls[3][chunk], smalls[4][chunk], smalls[5][chunk], smalls[6][chunk],
+                 smalls[7][chunk], smalls[8][chunk], smalls[9][chunk], smalls[10][chunk])
         for i in range(chunk * count // _CHUNKS, (chunk + 1) * count // _CHUNKS):
             now = times[i]
             usable = seen[i]

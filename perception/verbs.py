@@ -56,7 +56,7 @@ def _track_folder(folder: Path, rig: Path | None, height_scale: float) -> dict[s
 
     from perception.track_score import score_folder
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     loaded, scale = _rig_and_scale(rig, height_scale)
     with console.status(f"tracking {folder} ..."):
         figures, _ = score_folder(folder, loaded, scale=scale)
@@ -103,7 +103,7 @@ def _track_pair(left: Path, right: Path, rig: Path | None, height: float, offset
     for path in (left, right):
         if path.suffix.lower() in (".mp4", ".avi", ".mov", ".mkv"):
             raise UserError(f"{path.name} is a video; track reads label files (frame, visible, u_px, v_px), one per camera")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     loaded, scale = _rig_and_scale(rig, height_scale)
     recording = Recording(left.stem, read_labels(left), read_labels(right), offset)
     with console.status("tracking ..."):

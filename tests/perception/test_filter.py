@@ -61,6 +61,18 @@ def test_covariance_is_carried_as_the_textbook_says(rng):
     np.testing.assert_array_equal(x, after)
 
 
+def test_many_steps_at_once_are_those_steps_one_by_one(rng):
+    root = rng.normal(size=(STATES, STATES)) * 0.1
+    for steps in (2, 3, 7):
+        once, x = root @ root.T, np.array([0, 0, 1, 3.0, -25.0, 6.0, 0.25, 0.6])
+        each, y = once.copy(), x.copy()
+        predict(x, once, 0.01 * steps, 0.0, 0.0, workspace())
+        for _ in range(steps):
+            predict(y, each, 0.01, 0.0, 0.0, workspace())
+        np.testing.assert_allclose(x, y, atol=1e-5)
+        np.testing.assert_allclose(once, each, atol=1e-4 * np.abs(each).max())
+
+
 def test_update_is_joseph_form(rng):
     root = rng.normal(size=(STATES, STATES))
     cov = root @ root.T
@@ -73,10 +85,10 @@ def test_update_is_joseph_form(rng):
     gain = cov @ full.T @ np.linalg.inv(s)
     rest = np.eye(STATES) - gain @ full
     want = rest @ cov @ rest.T + gain @ noise @ gain.T
-    chol, pht, white = np.zeros((3, 3)), np.zeros((STATES, 3)), np.zeros(3)
+    chol, pht, white = np.zeros((3, 3)), np.zeros((3, STATES)), np.zeros(3)
     assert np.isclose(innovation(cov, slope, noise, 3, chol, pht), np.linalg.slogdet(s)[1])
     assert np.isclose(whitened(chol, residual, 3, white), residual @ np.linalg.solve(s, residual))
-    correct(x, cov, slope, noise, 3, chol, pht, white, np.zeros((STATES, 3)), np.zeros((STATES, STATES)), np.zeros((STATES, 3)))
+    correct(x, cov, slope, noise, 3, chol, pht, white, np.zeros((3, STATES)), np.zeros((STATES, STATES)), np.zeros((3, STATES)))
     np.testing.assert_allclose(cov, want, atol=1e-9)
     np.testing.assert_allclose(x, gain @ residual, atol=1e-9)
 
@@ -106,12 +118,12 @@ def test_covariance_stays_symmetric_and_positive(steps, vx, vy, vz):
     x = np.array([0.0, 0, 1, vx, vy, vz, 0.248, 0.6])
     cov = np.diag(np.array([5.0, 5, 5, 15, 15, 15, 0.012, 0.25]) ** 2)
     slope, noise = np.eye(3) * 900, np.eye(3) * 1e-4  # a very sharp camera after a very wide prior: the classic way to go negative
-    chol, pht, white = np.zeros((3, 3)), np.zeros((STATES, 3)), np.zeros(3)
+    chol, pht, white = np.zeros((3, 3)), np.zeros((3, STATES)), np.zeros(3)
     for *off, dt in steps:
         predict(x, cov, dt, 0.15, 0.1, workspace())
         innovation(cov, slope, noise, 3, chol, pht)
         whitened(chol, np.tril(chol) @ np.clip(off, -30 / np.diag(chol), 30 / np.diag(chol)), 3, white)  # in sigmas, as a gate would pass
-        correct(x, cov, slope, noise, 3, chol, pht, white, np.zeros((STATES, 3)), np.zeros((STATES, STATES)), np.zeros((STATES, 3)))
+        correct(x, cov, slope, noise, 3, chol, pht, white, np.zeros((3, STATES)), np.zeros((STATES, STATES)), np.zeros((3, STATES)))
         assert np.array_equal(cov, cov.T)
         scale = np.sqrt(np.diag(cov))
         assert np.linalg.eigvalsh(cov / scale / scale[:, None])[0] > -1e-9
