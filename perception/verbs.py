@@ -14,10 +14,10 @@ def track(paths: tyro.conf.Positional[tuple[Path, ...]], rig: Path | None = None
     """Track the shuttle through recordings, as they would have arrived, and foretell where it can be hit.
 
     A folder is scored: label files with shots.csv and *_xyz.csv, or files of measured points (t_s, x_m, y_m, z_m; no rig). Two
-    label files, left and right, give the track and its interceptions as CSV and a report, in runs/track/<time>.
+    label files or two videos, left and right, give the track and its interceptions as CSV and a report, in runs/track/<time>.
 
     Args:
-        paths: a folder, or the left and the right label file.
+        paths: a folder, or the left and the right label file, or videos of a rig that stands still.
         rig: the cameras: rig.yaml, or rig.json of the recordings.
         height: for two files: interceptions are where the shuttle comes down through it [m].
         offset: for two files: frames of the right camera minus frames of the left; found from the labels if left out.
@@ -36,7 +36,7 @@ def track(paths: tyro.conf.Positional[tuple[Path, ...]], rig: Path | None = None
     elif len(paths) == 2:
         write_json(json_path, _track_pair(paths[0], paths[1], rig, height, offset, height_scale, out))
     else:
-        raise UserError("track takes one folder, or two label files: left, then right"
+        raise UserError("track takes one folder, or two label files or videos: left, then right"
                         + (f"; there is no folder {paths[0]}" if len(paths) == 1 else ""))
 
 
@@ -97,31 +97,36 @@ def _track_pair(left: Path, right: Path, rig: Path | None, height: float, offset
     from rich.console import Console
 
     from perception.track_report import interceptions, write_interceptions, write_report, write_track
+    from perception.track_video import SUFFIXES, track_videos
     from perception.tracker import TrackerCfg
     from perception.tracking import Recording, read_labels, track_recording, with_offset
 
-    for path in (left, right):
-        if path.suffix.lower() in (".mp4", ".avi", ".mov", ".mkv"):
-            raise UserError(f"{path.name} is a video; track reads label files (frame, visible, u_px, v_px), one per camera")
     console = Console(highlight=False, soft_wrap=True, markup=False)
     loaded, scale = _rig_and_scale(rig, height_scale)
-    recording = Recording(left.stem, read_labels(left), read_labels(right), offset)
+    videos = [path.suffix.lower() in SUFFIXES for path in (left, right)]
+    if any(videos) and not all(videos):
+        raise UserError(f"{left.name} and {right.name}: one is a video and one is not; give two videos or two label files")
+    overlays = None
     with console.status("tracking ..."):
-        recording = with_offset(loaded, recording)
-        log = track_recording(loaded, recording, TrackerCfg(), scale)
+        if all(videos):
+            log, overlays = track_videos(loaded, left, right)
+            offset = 0.0
+        else:
+            recording = with_offset(loaded, Recording(left.stem, read_labels(left), read_labels(right), offset))
+            log, offset = track_recording(loaded, recording, TrackerCfg(), scale), recording.offset
         found = interceptions(log, height, TrackerCfg())
     folder = out or Path("runs/track") / stamp()
     folder.mkdir(parents=True, exist_ok=True)
     write_track(folder / "track.csv", log)
     write_interceptions(folder / "interceptions.csv", found)
-    write_report(folder / "report.html", f"{left.name} and {right.name}", log, found, height)
+    write_report(folder / "report.html", f"{left.name} and {right.name}", log, found, height, overlays)
     console.print(f"{len(log.times)} exposures, {len(log.flights)} flights, {len(found)} forecasts of the crossing at {height:g} m")
     for note in log.notes:
         console.print(f"  note: {note}")
     if not log.flights:
         console.print("  no flight found: candidates of the two cameras never agreed with one for long enough")
     console.print(f"wrote {folder}/track.csv, interceptions.csv and report.html")
-    return {"exposures": len(log.times), "flights": len(log.flights), "forecasts": len(found), "offset_frames": recording.offset,
+    return {"exposures": len(log.times), "flights": len(log.flights), "forecasts": len(found), "offset_frames": offset,
             "height_scale": log.height_scale.value, "notes": log.notes, "folder": str(folder)}
 
 

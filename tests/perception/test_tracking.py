@@ -227,7 +227,7 @@ def test_two_label_files_give_track_interceptions_and_a_report(tmp_path, rng):
 
 
 @pytest.mark.parametrize(("paths", "message"), [
-    ((Path("nowhere"),), "no folder nowhere"), ((), "one folder, or two"), ((Path("a.mp4"), Path("b.mp4")), "label files")])
+    ((Path("nowhere"),), "no folder nowhere"), ((), "one folder, or two"), ((Path("a.csv"), Path("b.csv")), "needs --rig")])
 def test_the_verb_says_what_it_takes(paths, message):
     from perception.verbs import track
 
