@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from perception.filter import STATES, correct, innovation, predict, see, whitened, workspace
-from perception.tracker import Track, TrackerCfg
+from perception.track import Track, TrackerCfg
 
 Array = np.ndarray
 

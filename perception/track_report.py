@@ -11,7 +11,7 @@ import numpy as np
 
 from perception.errors import UserError
 from perception.interception import FlightNoise, Interception, at_height
-from perception.tracker import Hit, Track, TrackerCfg
+from perception.track import Hit, Track, TrackerCfg
 from perception.tracking import TrackLog
 
 Array = np.ndarray

@@ -14,7 +14,7 @@ from perception.camera import StereoRig
 from perception.errors import UserError
 from perception.height_scale import HeightScale
 from perception.interception import FlightNoise, at_plane, forecast
-from perception.tracker import Track, TrackerCfg
+from perception.track import Track, TrackerCfg
 from perception.tracking import TrackLog, read_folder, track_recording, with_offset
 
 Array = np.ndarray

@@ -16,7 +16,8 @@ import numpy as np
 from perception.camera import StereoRig
 from perception.errors import UserError
 from perception.height_scale import HeightScale
-from perception.tracker import Track, Tracker, TrackerCfg
+from perception.track import Track, TrackerCfg
+from perception.tracker import Tracker
 from perception.triangulation import Sight, StereoCfg, eyes_of, sight, triangulate, undistorted
 
 Array = np.ndarray

@@ -8,8 +8,8 @@ import pytest
 from perception.camera import StereoRig, project
 from perception.errors import UserError
 from perception.points import filter_points, read_points, score_points, white_sigma
+from perception.track import TrackerCfg
 from perception.track_score import score_folder
-from perception.tracker import TrackerCfg
 from perception.tracking import Labels, Recording, epipolar_misfit, read_folder, read_labels, track_recording
 from tests.perception.flights import court_rig, flight
 
