@@ -1,9 +1,9 @@
 """PPO on stable-baselines3, fitted to a batched task on a CPU.
 
-What differs from its PPO: rollouts stay torch tensors and are permuted once per epoch; values are computed once per rollout
-instead of once per step; truncated episodes are bootstrapped in one call; the learning rate follows the KL divergence;
-exploration widths are bounded by a schedule; the normaliser inside the policy learns after each update, so that it
-never moves between sampling and learning.
+What differs from its PPO: rollouts are torch tensors that a `Source` hands over, sampled before, beside or far from the learner,
+and permuted once per epoch; values are computed once per rollout instead of once per step; truncated episodes are bootstrapped in
+one call; the learning rate follows the KL divergence; exploration widths are bounded by a schedule; the normaliser inside the policy
+learns after each update, so that it never moves within one; updates from data of an older policy, see `off_policy.py`.
 """
 
 import time
@@ -21,6 +21,10 @@ from torch.nn import functional as F
 
 from perception.errors import UserError
 from policy.networks import BadmintonPolicy
+from policy.off_policy import OffPolicyCfg, balanced_bounds, behaviour_weight, clipped_objective
+from policy.rollout import Rollout
+from policy.sampler import Behaviour
+from policy.sources import Source
 from policy.vec_env import BatchVecEnv
 
 
@@ -61,97 +65,111 @@ def generalised_advantage(rewards: Tensor, values: Tensor, last_value: Tensor, d
     return advantages
 
 
+RATE_RANGE = (1e-5, 2e-3)  # of the learning rate; training-recipe value above, and below what still moves anything
+
+
 def adapt_rate(rate: float, kl: float, target: float) -> float:
     """Next learning rate: less when the last epoch moved the policy more than twice the target KL, more under half of it."""
     if kl > 2 * target:
         rate /= 1.5
     elif kl < 0.5 * target:
         rate *= 1.5
-    return float(np.clip(rate, 1e-5, 2e-3))
+    return float(np.clip(rate, *RATE_RANGE))
 
 
 class BatchPPO(PPO):
-    """PPO over a BatchVecEnv. legs: (J,) bool, joints whose exploration has its own floor. total_steps: length of the run
-    that the schedules are spread over. phase_seconds: wall time spent by phase."""
+    """PPO over rollouts from a source.
+
+    env: the robots, or one of them where others sample: spaces and counts of results. source: where rollouts come from.
+    legs: (J,) bool, joints whose exploration has its own floor. total_steps: length of the run that the schedules are spread over.
+    phase_seconds: wall time spent by phase; what a source does beside the learner counts as its own, `wait` is what the learner
+    spent on waiting for it. version: updates made.
+    """
 
     policy: BadmintonPolicy
     env: BatchVecEnv
+    rollout: Rollout
 
-    def __init__(self, env: VecEnv, legs: np.ndarray, total_steps: int, anneal: AnnealCfg = AnnealCfg(), **kwargs: Any) -> None:
+    def __init__(self, env: VecEnv, source: Callable[[BadmintonPolicy], Source], legs: np.ndarray, total_steps: int,
+                 anneal: AnnealCfg = AnnealCfg(), off_policy: OffPolicyCfg = OffPolicyCfg(), **kwargs: Any) -> None:
         super().__init__(BadmintonPolicy, env, device="cpu", **kwargs)
-        self.legs, self.anneal, self.total_steps = legs, anneal, total_steps
+        self.legs, self.anneal, self.total_steps, self.off_policy = legs, anneal, total_steps, off_policy
+        self.source = source(self.policy)
         self.rate = float(self.learning_rate) if not callable(self.learning_rate) else 5e-4
+        self.version = self.too_old = 0
         self.last_losses: dict[str, float] = {}
-        self.phase_seconds = {"policy": 0.0, "task": 0.0, "values": 0.0, "learn": 0.0}
-        self.task_step: Callable = self.env.step_arrays
-        n, t = env.num_envs, self.n_steps
-        size, joints = env.observation_space.shape[0], env.action_space.shape[0]  # type: ignore[index]
-        self._obs, self._act = torch.empty(t, n, size), torch.empty(t, n, joints)
-        self._logp, self._rew, self._done = torch.empty(t, n), torch.empty(t, n), torch.empty(t, n)
+        self.phase_seconds = {"policy": 0.0, "task": 0.0, "wait": 0.0, "values": 0.0, "learn": 0.0}
 
     @property
     def done_share(self) -> float:
         """How much of the run is over, 0 to 1."""
         return self.num_timesteps / self.total_steps
 
+    def behaviour(self) -> Behaviour:
+        """A copy of what samplers need of the present policy."""
+        return Behaviour.of(self.policy, self.version)
+
     def collect_rollouts(self, env: VecEnv, callback: BaseCallback, rollout_buffer: Any, n_rollout_steps: int) -> bool:
-        """Fill the tensors with n_rollout_steps steps of every robot, then compute values and advantages in one go."""
-        policy, clock = self.policy, time.perf_counter
-        policy.set_training_mode(False)
+        """Take the next rollout that is not too old, then compute its values and advantages in one go."""
+        self.policy.set_training_mode(False)
         callback.on_rollout_start()
-        std = torch.exp(policy.log_std.detach())
-        last_obs = torch.as_tensor(self._last_obs)
-        bootstraps: list[tuple[int, np.ndarray, np.ndarray]] = []
-        for t in range(n_rollout_steps):
-            start = clock()
-            with torch.no_grad():
-                mean = policy.action_net(policy.mlp_extractor.forward_actor(last_obs))
-                noise = torch.randn_like(mean)
-                action = mean + std * noise
-                self._logp[t] = (-0.5 * noise**2 - torch.log(std) - 0.9189385332).sum(1)  # log N(action; mean, std)
-            self._obs[t], self._act[t] = last_obs, action
-            mid = clock()
-            step = self.task_step(action.numpy())
-            self._rew[t] = torch.from_numpy(step.reward)
-            self._done[t] = torch.from_numpy(step.done)
-            if step.truncated.any():
-                bootstraps.append((t, np.flatnonzero(step.truncated), step.terminal_observation[step.truncated[step.done]]))
-            last_obs = torch.from_numpy(step.observation)
-            self.phase_seconds["policy"] += mid - start
-            self.phase_seconds["task"] += clock() - mid
-            self.num_timesteps += env.num_envs
-            if not callback.on_step():
-                return False
-        start = clock()
-        self._last_obs = last_obs.numpy()
-        with torch.no_grad():
-            for t, rows, terminal in bootstraps:
-                self._rew[t, rows] += self.gamma * policy.predict_values(torch.from_numpy(terminal)).flatten()
-            self._values = policy.predict_values(self._obs.flatten(0, 1)).view(n_rollout_steps, -1)
-            last_value = policy.predict_values(last_obs).flatten()
-        self._adv = generalised_advantage(self._rew, self._values, last_value, self._done, self.gamma, self.gae_lambda)
-        self.phase_seconds["values"] += clock() - start
+        start = time.perf_counter()
+        while True:
+            self.rollout = self.source.take(self.behaviour)
+            if self.version - self.rollout.version <= self.off_policy.max_staleness:
+                break
+            self.too_old += 1
+        waited = time.perf_counter() - start
+        for phase, seconds in self.rollout.seconds.items():
+            self.phase_seconds[phase] += seconds
+        self.phase_seconds["wait"] += waited
+        self.env.log.merge(self.rollout.log)
+        self.num_timesteps += self.rollout.samples
+        if not callback.on_step():
+            return False
         callback.on_rollout_end()
+        self.source.ahead(self.behaviour)
         return True
+
+    @torch.no_grad()
+    def _advantages(self, r: Rollout) -> tuple[Tensor, Tensor]:
+        """Values and advantages (T, N) of a rollout under the present critic."""
+        rewards = r.reward
+        if len(r.truncated):
+            rewards = rewards.clone()
+            rewards[r.truncated[:, 0], r.truncated[:, 1]] += self.gamma * self.policy.predict_values(r.truncated_observation).flatten()
+        values = self.policy.predict_values(r.observation.flatten(0, 1)).view_as(rewards)
+        last_value = self.policy.predict_values(r.last_observation).flatten()
+        return values, generalised_advantage(rewards, values, last_value, r.done, self.gamma, self.gae_lambda)
 
     def train(self) -> None:
         """Clipped PPO epochs over the rollout (Schulman et al. 2017, arXiv 1707.06347), then schedules and normaliser."""
         start = time.perf_counter()
-        policy = self.policy
+        policy, r, off = self.policy, self.rollout, self.off_policy
+        grid_values, grid_adv = self._advantages(r)
+        mid = time.perf_counter()
+        self.phase_seconds["values"] += mid - start
         policy.set_training_mode(True)
-        obs, act = self._obs.flatten(0, 1), self._act.flatten(0, 1)
-        logp, adv = self._logp.flatten(), self._adv.flatten()
-        returns = adv + self._values.flatten()
+        obs, act = r.observation.flatten(0, 1), r.action.flatten(0, 1)
+        logp, adv, old_values = r.log_prob.flatten(), grid_adv.flatten(), grid_values.flatten()
+        returns = adv + old_values
+        weight = None
+        if off.proximal and r.version < self.version:
+            with torch.no_grad():
+                proximal = policy.get_distribution(obs).log_prob(act)
+            weight, logp = behaviour_weight(proximal, logp), proximal
         clip = float(self.clip_range(1.0))  # type: ignore[operator]
         target = self.anneal.at(self.done_share, self.anneal.kl)
-        sums = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0, "kl": 0.0, "clip_fraction": 0.0}
-        batches = 0
+        sums = dict.fromkeys(("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "clip_low", "clip_high", "positive_share"), 0.0)
+        batches = skipped = 0
+        good = {k: v.clone() for k, v in policy.state_dict().items()}
         for _ in range(self.n_epochs):
             for group in policy.optimizer.param_groups:
                 group["lr"] = self.rate
             epoch_kl, parts = 0.0, 0
             order = torch.randperm(len(obs))
             p_obs, p_act, p_logp, p_adv, p_ret = obs[order], act[order], logp[order], adv[order], returns[order]
+            p_weight = None if weight is None else weight[order]
             for i in range(0, len(obs), self.batch_size):
                 part = slice(i, i + self.batch_size)
                 values, new_logp, entropy = policy.evaluate_actions(p_obs[part], p_act[part])
@@ -159,34 +177,62 @@ class BatchPPO(PPO):
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 log_ratio = new_logp - p_logp[part]
                 ratio = torch.exp(log_ratio)
-                surrogate = torch.min(advantage * ratio, advantage * torch.clamp(ratio, 1 - clip, 1 + clip)).mean()
+                low, high, share = 1 - clip, 1 + clip, float("nan")
+                if off.clip == "bapo":
+                    low, high, share = balanced_bounds(ratio.detach(), advantage, off.bapo)
+                objective = clipped_objective(ratio, advantage, low, high)
+                surrogate = (objective if p_weight is None else p_weight[part] * objective).mean()
                 value_loss = F.mse_loss(values.flatten(), p_ret[part])
                 mean_entropy = entropy.mean()  # type: ignore[union-attr]
                 loss = -surrogate - self.ent_coef * mean_entropy + self.vf_coef * value_loss
                 policy.optimizer.zero_grad(set_to_none=True)
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(policy.parameters(), self.max_grad_norm)
+                norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), self.max_grad_norm)
+                if not torch.isfinite(norm):  # of the loss, too: a step with it would spoil every weight
+                    skipped += 1
+                    continue
                 policy.optimizer.step()
                 with torch.no_grad():
                     kl = float((ratio - 1 - log_ratio).mean())  # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
-                    clipped = float(((ratio - 1).abs() > clip).float().mean())
+                    clipped = float(((ratio < low) | (ratio > high)).float().mean())
                 epoch_kl, parts, batches = epoch_kl + kl, parts + 1, batches + 1
-                for name, value in zip(sums, (-surrogate, value_loss, mean_entropy, kl, clipped), strict=True):
+                for name, value in zip(sums, (-surrogate, value_loss, mean_entropy, kl, clipped, low, high, share), strict=True):
                     sums[name] += float(value.detach()) if isinstance(value, Tensor) else value
-            self.rate = adapt_rate(self.rate, epoch_kl / parts, target)
+            if parts:
+                self.rate = adapt_rate(self.rate, epoch_kl / parts, target)
             self._n_updates += 1
+        self._guard(good, skipped, batches)
+        self.version += 1
         self.apply_schedules()
-        policy.mlp_extractor.normaliser.update(obs)  # type: ignore[union-attr, operator]
-        self.last_losses = {name: value / batches for name, value in sums.items()}
-        spread = torch.var(returns)
-        self.last_losses["explained_variance"] = float(1 - torch.var(returns - self._values.flatten()) / spread)
-        if not np.isfinite(list(self.last_losses.values())).all():
-            raise UserError(f"PPO losses are not finite ({self.last_losses}); this usually means a reward or an observation "
-                            "is: look at the last rewards in TensorBoard; the last checkpoint is from before")
+        if batches:
+            policy.mlp_extractor.normaliser.update(obs)  # type: ignore[union-attr, operator]
+            self.last_losses = {name: value / batches for name, value in sums.items()}
+            self.last_losses["explained_variance"] = float(1 - torch.var(returns - old_values) / torch.var(returns))
+            self.last_losses["staleness"] = float(self.version - 1 - r.version)
+        if off.clip == "fixed":
+            self.last_losses.pop("positive_share", None)
         for name, value in self.last_losses.items():
             self.logger.record(f"train/{name}", value)
         self.logger.record("train/learning_rate", self.rate)
-        self.phase_seconds["learn"] += time.perf_counter() - start
+        self.phase_seconds["learn"] += time.perf_counter() - mid
+
+    def _guard(self, good: dict[str, Tensor], skipped: int, batches: int) -> None:
+        """Undo an update that left the parameters sick; count what happened by name; give up when no update is possible any more."""
+        faults = self.env.log.faults
+        if skipped:
+            faults["loss"] = faults.get("loss", 0) + skipped
+        if not all(bool(torch.isfinite(p).all()) for p in self.policy.parameters()):
+            faults["parameters"] = faults.get("parameters", 0) + 1
+            self.policy.load_state_dict(good)
+            self.policy.optimizer.state.clear()  # its moments may be what spoilt them
+            self.rate = max(self.rate / 2, RATE_RANGE[0])
+        self.barren = self.barren + 1 if not batches else 0
+        if self.barren >= 3:
+            raise UserError("three updates in a row had no finite loss; this usually means that a reward or an observation is not "
+                            "finite: look at the last rewards in TensorBoard and at the recordings in the run's faults/; "
+                            "the last checkpoint is from before")
+
+    barren = 0  # updates in a row without one finite minibatch
 
     def apply_schedules(self) -> None:
         """Bound the exploration widths for the present share of the run."""

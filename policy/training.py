@@ -1,11 +1,13 @@
 """`birdie train`: presets, run folders, progress, checkpoints, resume."""
 
+import copy
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +20,14 @@ from perception.errors import UserError
 from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
 from policy.contract import BEFORE_SCALES, PolicyContract
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
+from policy.networks import ActorForExport, BadmintonPolicy
+from policy.off_policy import BapoCfg, OffPolicyCfg
 from policy.ppo import AnnealCfg, BatchPPO
 from policy.provenance import git_commit
 from policy.rewards import HIT_RADIUS
+from policy.rollout import StrikeLog
+from policy.sampler import Sampler
+from policy.sources import Late, Overlapped, Sequential, Source
 from policy.swings import ShotPool, Swings, draw_swings
 from policy.task import BadmintonTask
 from policy.vec_env import BatchVecEnv
@@ -30,7 +37,8 @@ from sim.robot import Robot, load_robot
 
 @dataclass(frozen=True)
 class TrainCfg:
-    """Settings of a run. robots: in the batch; horizon: steps per iteration; std_arm, std_leg: first exploration widths."""
+    """Settings of a run. robots: in the batch; horizon: steps per iteration; std_arm, std_leg: first exploration widths; lag: sample
+    with the policy of so many updates ago, for studies of stale data."""
 
     total_steps: int = 16_000_000
     robots: int = 512
@@ -48,6 +56,8 @@ class TrainCfg:
     randomize: RandomizeCfg | None = field(default_factory=RandomizeCfg)
     curriculum: CurriculumCfg = field(default_factory=CurriculumCfg)
     anneal: AnnealCfg = field(default_factory=AnnealCfg)
+    off_policy: OffPolicyCfg = field(default_factory=OffPolicyCfg)
+    lag: int = 0
 
 
 PRESETS: dict[str, TrainCfg] = {
@@ -79,22 +89,37 @@ def make_swing_source(rng: np.random.Generator, curriculum: Curriculum, robot: R
     return lambda ids: draw_swings(rng, len(ids), curriculum.span(robot.scale), pool)
 
 
-def build(cfg: TrainCfg, threads: int = 0) -> Session:
+Mode = Literal["sequential", "overlapped"]
+
+
+def choose_mode(cores: int) -> Mode:
+    """What is fastest on a machine with so many cores, as measured: see docs/performance.md."""
+    return "overlapped" if cores > 1 else "sequential"
+
+
+def build(cfg: TrainCfg, threads: int = 0, mode: Mode = "sequential") -> Session:
     """Robot, task, environment and algorithm of a run, seeded. threads: for physics and torch, 0 for all cores."""
     robot = load_robot(cfg.robot)
     torch.manual_seed(cfg.seed)
-    if threads:
-        torch.set_num_threads(threads)
+    cores = threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(cores if mode == "sequential" else max(1, cores // 2))
     curriculum = Curriculum(cfg.curriculum, spread=cfg.curriculum.start)
     source = make_swing_source(np.random.default_rng(cfg.seed + 1000), curriculum, robot)
-    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=threads, widths=curriculum.widths)
+    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=cores, widths=curriculum.widths)
     env = BatchVecEnv(task)
     legs = np.ones(len(robot.joint_names), bool)
     legs[robot.arm_index] = False
+
+    def make_source(policy: BadmintonPolicy) -> Source:
+        sampler = Sampler(env, copy.deepcopy(ActorForExport(policy)), cfg.horizon, cfg.seed + 2000)
+        if cfg.lag:
+            return Late(sampler, cfg.lag)
+        return Sequential(sampler) if mode == "sequential" else Overlapped(sampler, 1)
+
     algorithm = BatchPPO(
-        env, legs, cfg.total_steps, cfg.anneal, learning_rate=cfg.learning_rate, n_steps=cfg.horizon, batch_size=cfg.minibatch,
-        n_epochs=cfg.epochs, gamma=cfg.gamma, gae_lambda=cfg.gae_lambda, clip_range=0.2, ent_coef=cfg.entropy, vf_coef=1.0,
-        max_grad_norm=1.0, seed=cfg.seed,
+        env, make_source, legs, cfg.total_steps, cfg.anneal, cfg.off_policy, learning_rate=cfg.learning_rate, n_steps=cfg.horizon,
+        batch_size=cfg.minibatch, n_epochs=cfg.epochs, gamma=cfg.gamma, gae_lambda=cfg.gae_lambda, clip_range=0.2, ent_coef=cfg.entropy,
+        vf_coef=1.0, max_grad_norm=1.0, seed=cfg.seed,
         policy_kwargs={"actor_size": task.actor_size, "std_init": np.where(legs, cfg.std_leg, cfg.std_arm),
                        "clip": task.contract.observation_clip},
     )
@@ -144,7 +169,7 @@ class Reporter(BaseCallback):
                 self._report(position, velocity, cosine)
                 curriculum.update(algorithm.num_timesteps, position, velocity, cosine, log.falls / max(log.episodes, 1))
                 s.set_level()
-                log.clear()
+                s.env.log = StrikeLog()
         if time.monotonic() - self.last_save > 60 * self.checkpoint_minutes:
             self.save()
 
@@ -200,10 +225,13 @@ def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
         data["randomize"] = RandomizeCfg(**{k: (v[0], v[1]) for k, v in data["randomize"].items()})
     anneal: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["anneal"].items()}
     data["anneal"] = AnnealCfg(**anneal)
+    off = dict(data.get("off_policy") or asdict(OffPolicyCfg()))  # runs from before there was a choice have no such key
+    bapo: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in off["bapo"].items()}
+    data["off_policy"] = OffPolicyCfg(**{**off, "bapo": BapoCfg(**bapo)})
     return TrainCfg(**data)
 
 
-def resume_session(run: Path, total_steps: int | None, threads: int) -> tuple[Session, dict[str, Any]]:
+def resume_session(run: Path, total_steps: int | None, threads: int, mode: Mode = "sequential") -> tuple[Session, dict[str, Any]]:
     """The session of a run folder or checkpoint, as it was; total_steps, if given, makes the run longer or shorter."""
     checkpoint = newest_checkpoint(run)
     record = read_record(checkpoint)
@@ -214,7 +242,7 @@ def resume_session(run: Path, total_steps: int | None, threads: int) -> tuple[Se
     if total_steps:
         cfg = replace(cfg, total_steps=total_steps)
     # other random draws than the first part's, the same ones whenever this checkpoint is resumed
-    session = build(replace(cfg, seed=cfg.seed + record["steps"]), threads)
+    session = build(replace(cfg, seed=cfg.seed + record["steps"]), threads, mode)
     session.cfg = cfg
     PolicyContract.from_json(json.dumps(record["contract"])).check_same(session.env.task.contract)
     load_state(checkpoint, session.algorithm)
@@ -225,29 +253,33 @@ def resume_session(run: Path, total_steps: int | None, threads: int) -> tuple[Se
 
 
 def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int | None = None, checkpoint_minutes: float = 3.0,
-          threads: int = 0, json_path: Path | None = None, console: Console | None = None) -> list[dict[str, Any]]:
+          threads: int = 0, json_path: Path | None = None, console: Console | None = None, mode: Mode | None = None) -> list[dict[str, Any]]:
     """Train until total_steps or Ctrl-C; returns the reports.
 
     run: folder for TensorBoard files, reports and checkpoints, made if missing. resume: run folder or checkpoint to go on
-    from, with its settings. json_path: file for one JSON line per report.
+    from, with its settings. json_path: file for one JSON line per report. mode: how sampling and learning share the machine, None
+    takes what is fastest on it.
     """
     console = console or Console()
+    mode = mode or choose_mode(threads or len(os.sched_getaffinity(0)))
     minutes_before = 0.0
     if any((run / "checkpoints").glob("step_*")) and (resume is None or resume.resolve() != run.resolve()):
         raise UserError(f"{run} already holds a run; choose another --out, or go on with --resume {run}")
     if resume is not None:
-        session, record = resume_session(resume, total_steps, threads)
+        session, record = resume_session(resume, total_steps, threads, mode)
         minutes_before = record["minutes"]
         if record["steps"] >= session.cfg.total_steps:
             raise UserError(f"{resume} is already at {record['steps']} of {session.cfg.total_steps} steps; "
                             "give --total-steps to train it further")
     else:
-        session = build(cfg if total_steps is None else replace(cfg, total_steps=total_steps), threads)
+        session = build(cfg if total_steps is None else replace(cfg, total_steps=total_steps), threads, mode)
     algorithm = session.algorithm
     run.mkdir(parents=True, exist_ok=True)
     algorithm.set_logger(Logger(str(run), [TensorBoardOutputFormat(str(run / "tensorboard"))]))
+    how = {"sequential": "sampling, then learning; bit by bit the same for a seed and a number of threads",
+           "overlapped": "sampling beside learning, from data one update old; bit by bit the same for a seed and a number of threads"}[mode]
     console.print(f"{session.cfg.robots} robots, physics on {session.env.task.physics.batch.nthread} threads, learning on "
-                  f"{torch.get_num_threads()}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False, soft_wrap=True)
+                  f"{torch.get_num_threads()}; {how}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False, soft_wrap=True)
     columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console) as progress:
         reporter = Reporter(session, run, minutes_before, checkpoint_minutes, progress, json_path)
@@ -256,6 +288,8 @@ def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int
             stopped = False
         except KeyboardInterrupt:
             stopped = True
+        finally:
+            algorithm.source.close()
         saved = reporter.save()
     verb = "stopped; go on with: birdie train --resume" if stopped else "done; turn it into one file with: birdie export --run"
     console.print(f"saved {saved}\n{verb} {run}", highlight=False, soft_wrap=True)

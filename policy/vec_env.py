@@ -7,42 +7,8 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
+from policy.rollout import StrikeLog
 from policy.task import ACTION_CLIP, BadmintonTask, Step
-
-
-class StrikeLog:
-    """Results since the last look: strike errors, episodes, falls, blow-ups, rewards by term."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Start counting anew."""
-        self.position: list[np.ndarray] = []
-        self.velocity: list[np.ndarray] = []
-        self.cosine: list[np.ndarray] = []
-        self.episodes = self.falls = self.blown = self.steps = 0
-        self.reward = 0.0
-        self.terms: dict[str, float] = {}
-
-    def add(self, step: Step) -> None:
-        """Take in one step of the batch."""
-        if len(step.struck):
-            self.position.append(step.strike_position_error)
-            self.velocity.append(step.strike_velocity_error)
-            self.cosine.append(step.strike_cosine)
-        self.episodes += int(step.done.sum())
-        self.falls += int((step.terminated & ~step.blown).sum())
-        self.blown += int(step.blown.sum())
-        self.steps += 1
-        self.reward += float(step.reward.mean())
-        for name, value in step.reward_terms.items():
-            self.terms[name] = self.terms.get(name, 0.0) + value
-
-    def errors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All position errors [m], velocity errors [m/s] and normal cosines since the last clear."""
-        empty = [np.zeros(0)]
-        return tuple(np.concatenate(x or empty) for x in (self.position, self.velocity, self.cosine))  # type: ignore[return-value]
 
 
 class BatchVecEnv(VecEnv):
@@ -61,10 +27,10 @@ class BatchVecEnv(VecEnv):
     def reset(self) -> np.ndarray:
         return self.task.reset()
 
-    def step_arrays(self, actions: np.ndarray) -> Step:
-        """One step of all robots, results as arrays."""
+    def step_arrays(self, actions: np.ndarray, log: StrikeLog | None = None) -> Step:
+        """One step of all robots, results as arrays, counted in `log`, the environment's own if left out."""
         step = self.task.step(actions)
-        self.log.add(step)
+        (log or self.log).add(step)
         return step
 
     def step_async(self, actions: np.ndarray) -> None:

@@ -22,8 +22,8 @@ def _needs_training_extra(verb: str) -> None:
 
 
 def train(preset: Literal["default", "quick"] = "default", out: Path | None = None, resume: Path | None = None,
-          total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", randomize: bool = True, threads: int = 0,
-          checkpoint_minutes: float = 3.0, json_path: JsonPath = None) -> None:
+          total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", randomize: bool = True,
+          mode: Literal["auto", "sequential", "overlapped"] = "auto", threads: int = 0, checkpoint_minutes: float = 3.0, json_path: JsonPath = None) -> None:
     """Train a policy from scratch with PPO, or go on with a run.
 
     Ctrl-C stops after writing a checkpoint. Curves: tensorboard --logdir runs/train.
@@ -36,6 +36,8 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
         seed: of everything random.
         robot: a robot of sim/models, or a folder with robot.xml and robot.yaml.
         randomize: let robots, rackets, motors and delays differ from episode to episode (sim/randomize.py).
+        mode: sequential: sample, then learn. overlapped: both at once on two cores or more, from data one update old. auto takes the
+            faster one for this machine. In both a seed gives the same bytes for the same number of threads.
         threads: for physics and learning; 0 takes all cores.
         checkpoint_minutes: between two checkpoints.
         json_path: write one JSON line per report to this file.
@@ -47,7 +49,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
     default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / stamp()
     cfg = replace(PRESETS[preset], seed=seed, robot=robot)
     run_training(cfg if randomize else replace(cfg, randomize=None), out or default, resume, total_steps, checkpoint_minutes, threads,
-                 json_path)
+                 json_path, mode=None if mode == "auto" else mode)
 
 
 def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"] = "human", as_hit: bool = False, repeats: int = 10,
