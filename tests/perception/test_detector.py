@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from perception.camera import Pose
-from perception.detector import Detector, DetectorCfg, Window, _parts
+from perception.candidates import parts
+from perception.detector import Detector, DetectorCfg, Window
 from perception.errors import UserError
 from tests.perception.scenes import CAMERA, ORANGE, WHITE, Hall, looking
 
@@ -150,13 +151,13 @@ def test_parts_are_those_of_opencv_on_any_image():
     rng = np.random.default_rng(3)
     for density in (0.0, 0.02, 0.3, 0.6, 1.0):
         image = (rng.random((41, 58)) < density).astype(np.uint8) * rng.integers(21, 255, (41, 58), dtype=np.uint8)
-        parts = _parts(image, 20.0)
+        found = parts(image, 20.0)
         total, labels, stats, _ = cv2.connectedComponentsWithStats((image > 20).astype(np.uint8), connectivity=8)
-        assert len(parts) == total - 1
-        boxes = np.column_stack([parts[:, 8], parts[:, 10], parts[:, 9] - parts[:, 8] + 1, parts[:, 11] - parts[:, 10] + 1, parts[:, 6]])
+        assert len(found) == total - 1
+        boxes = np.column_stack([found[:, 8], found[:, 10], found[:, 9] - found[:, 8] + 1, found[:, 11] - found[:, 10] + 1, found[:, 6]])
         np.testing.assert_array_equal(np.sort(boxes, axis=0), np.sort(stats[1:], axis=0))
         middles = np.array([_middle(image * (labels == n)) for n in range(1, total)]).reshape(-1, 2)
-        np.testing.assert_allclose(np.sort(parts[:, 1:3], axis=0), np.sort(middles, axis=0))
+        np.testing.assert_allclose(np.sort(found[:, 1:3], axis=0), np.sort(middles, axis=0))
 
 
 def _middle(image):
