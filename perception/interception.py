@@ -5,10 +5,10 @@ is turned into one of place and time by the delta method: a displacement dp move
 the normal of the surface. Source of the idea: first-order uncertainty propagation, e.g. JCGM 100:2008, 5.1.2.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from perception.filter import STATES, predict, workspace
 from perception.flight import GRAVITY, acceleration
@@ -17,6 +17,7 @@ Array = np.ndarray
 
 STEP = 1 / 120  # [s] between looks for a crossing: a shuttle bends less than 1 mm off the chord in it
 ACCURACY = 1e-6  # [s] to which a crossing is found
+_FLAT = -1.0  # in place of the radius: a plane
 GRAZING = 0.5  # [m/s] slower than this through a surface, a crossing has no time worth the name
 
 
@@ -72,61 +73,72 @@ def at_height(time: float, state: Array, covariance: Array, height: float, horiz
 
     Upward crossings do not count: a player waits for the shuttle to come down.
     """
-    normal = np.array([0.0, 0.0, -1.0])
-    return _first(time, state, covariance, lambda p: (height - p[2], normal), horizon, noise)
+    return _first(time, state, covariance, np.array([0.0, 0.0, -1.0, -height, _FLAT]), horizon, noise)
 
 
 def at_sphere(time: float, state: Array, covariance: Array, centre: Array, radius: float, horizon: float = 2.0,
               noise: FlightNoise = FlightNoise()) -> Interception | None:
     """Where the flight enters the sphere about centre (3,) [m] of radius [m]; None if it misses it, or is inside already."""
-    centre = np.asarray(centre, float)
-
-    def depth(p: Array) -> tuple[float, Array]:
-        out = p - centre
-        distance = float(np.linalg.norm(out))
-        return radius - distance, -out / max(distance, 1e-9)
-
-    return _first(time, state, covariance, depth, horizon, noise)
+    return _first(time, state, covariance, np.array([*centre, 0.0, radius], float), horizon, noise)
 
 
 def at_plane(time: float, state: Array, covariance: Array, point: Array, normal: Array, horizon: float = 2.0,
              noise: FlightNoise = FlightNoise()) -> Interception | None:
     """Where the flight goes through the plane at point (3,) [m] in the direction of its normal (3,); None if it does not."""
     point, normal = np.asarray(point, float), np.asarray(normal, float) / np.linalg.norm(normal)
-    return _first(time, state, covariance, lambda p: (float((p - point) @ normal), normal), horizon, noise)
+    return _first(time, state, covariance, np.array([*normal, normal @ point, _FLAT]), horizon, noise)
 
 
-def _first(time: float, state: Array, covariance: Array, depth: Callable[[Array], tuple[float, Array]], horizon: float,
-           noise: FlightNoise) -> Interception | None:
-    work = workspace()
+@njit(cache=True)
+def _depth(surface, x):
+    """How deep [m] a point is behind a surface (5,): normal, offset along it and `_FLAT` of a plane; centre, 0 and radius of a sphere."""
+    if surface[4] == _FLAT:
+        return surface[0] * x[0] + surface[1] * x[1] + surface[2] * x[2] - surface[3]
+    return surface[4] - np.sqrt((x[0] - surface[0]) ** 2 + (x[1] - surface[1]) ** 2 + (x[2] - surface[2]) ** 2)
+
+
+@njit(cache=True)
+def _reach(x, cov, surface, horizon, noise, drift_noise, work):
+    """Move x (8,) and cov (8, 8), in place, to where they first cross the surface; seconds until then, or -1 if they do not."""
+    old_x, old_cov = np.empty_like(x), np.empty_like(cov)
+    gone, before = 0.0, _depth(surface, x)
+    while gone < horizon:
+        old_x[:], old_cov[:] = x, cov
+        predict(x, cov, STEP, noise, drift_noise, work)
+        after = _depth(surface, x)
+        if before < 0.0 <= after:
+            low, high = 0.0, STEP  # bisection, since the signed depth changes sign once in 8 ms
+            while high - low > ACCURACY:
+                middle = 0.5 * (low + high)
+                x[:], cov[:] = old_x, old_cov
+                predict(x, cov, middle, noise, drift_noise, work)
+                if _depth(surface, x) >= 0.0:
+                    high = middle
+                else:
+                    low = middle
+            x[:], cov[:] = old_x, old_cov
+            predict(x, cov, high, noise, drift_noise, work)
+            return gone + high
+        gone, before = gone + STEP, after
+    return -1.0
+
+
+def _first(time: float, state: Array, covariance: Array, surface: Array, horizon: float, noise: FlightNoise) -> Interception | None:
     x, cov = np.array(state, float), np.array(covariance, float)
     if not (np.isfinite(x).all() and np.isfinite(cov).all()):
         return None
-    gone, before = 0.0, depth(x[:3])[0]
-    while gone < horizon:
-        old_x, old_cov = x.copy(), cov.copy()
-        predict(x, cov, STEP, noise.acceleration, noise.drift, work)
-        after = depth(x[:3])[0]
-        if before < 0.0 <= after:
-            break
-        gone, before = gone + STEP, after
-    else:
+    gone = float(_reach(x, cov, surface, horizon, noise.acceleration, noise.drift, workspace()))
+    if gone < 0.0:
         return None
-    low, high = 0.0, STEP  # a crossing within one step: bisection, since the signed depth changes sign once in 8 ms
-    trial_cov = np.empty_like(cov)
-    while high - low > ACCURACY:
-        middle = 0.5 * (low + high)
-        x[:], trial_cov[:] = old_x, old_cov
-        predict(x, trial_cov, middle, noise.acceleration, noise.drift, work)
-        low, high = (low, middle) if depth(x[:3])[0] >= 0 else (middle, high)
-    x[:], cov[:] = old_x, old_cov
-    predict(x, cov, high, noise.acceleration, noise.drift, work)
-    noise.add_gravity(cov, gone + high)
-    normal = depth(x[:3])[1]
+    noise.add_gravity(cov, gone)
+    normal = surface[:3]
+    if surface[4] != _FLAT:
+        inward = surface[:3] - x[:3]
+        normal = inward / max(float(np.linalg.norm(inward)), 1e-9)
     through = float(normal @ x[3:6])
     if through < GRAZING:
         return None
-    return Interception(time + gone + high, x[:3].copy(), x[3:6].copy(), crossing_covariance(x, cov, normal), x, cov)
+    return Interception(time + gone, x[:3].copy(), x[3:6].copy(), crossing_covariance(x, cov, normal), x, cov)
 
 
 def crossing_covariance(state: Array, covariance: Array, normal: Array) -> Array:

@@ -189,19 +189,21 @@ class Tracker:
             hit, seen, hits = track.newest, track.last_seen, track.hits
         gains = tuple(g for g in track.gains if g[0] > sight.time - cfg.trial - 0.1) + ((sight.time, gain),)
         score = track.score + gain
-        after = replace(track, time=sight.time, state=x, covariance=cov, score=score, last_seen=seen, hits=hits, newest=hit,
-                       gains=gains)
+        after = Track(sight.time, x, cov, track.born, score, seen, hits, hit, track.confirmed, gains, track.start_state, track.start_covariance,
+                      track.height_scale, track.height_scale_sigma)
         if not after.confirmed and score >= cfg.confirm and hit is not track.newest and _moves(after, cfg):
             after = replace(after, confirmed=True)
         return after
 
     def _start(self, memory: _Memory, sight: Sight, taken: dict[int, bool]) -> _Memory:
         """New hypotheses from chains of pairs that no confirmed track explains."""
+        free = np.array([c for c in range(len(sight.pixels)) if not taken.get(c, False)], int)
+        if not len(free):  # most sights of a flight that is followed in a window
+            return memory
         same = [s.time for s in memory.sights if s.side == sight.side]
         half = 0.55 * min((b - a for a, b in pairwise(same) if b > a), default=self.cfg.start.pair_time)  # half a period: the nearest, never the one before
         others = [s for s in memory.sights[:-1] if s.side != sight.side and abs(s.time - sight.time) <= min(half, self.cfg.start.pair_time)]
-        free = np.array([c for c in range(len(sight.pixels)) if not taken.get(c, False)], int)
-        if not others or not len(free):
+        if not others:
             return memory
         other = min(others, key=lambda s: abs(s.time - sight.time))
         known = [p for p in memory.pairs if sight.time - p[0] <= self.cfg.start.span]
