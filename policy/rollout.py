@@ -11,14 +11,13 @@ from policy.task import Step
 
 @dataclass
 class StrikeLog:
-    """Results since the last clear: strike errors, episodes, falls, blow-ups, rewards by term, and faults by name."""
+    """Results since the last clear: strike errors, episodes, falls, rewards by term, and faults by name."""
 
     position: list[np.ndarray] = field(default_factory=list)
     velocity: list[np.ndarray] = field(default_factory=list)
     cosine: list[np.ndarray] = field(default_factory=list)
     episodes: int = 0
     falls: int = 0
-    blown: int = 0
     steps: int = 0
     reward: float = 0.0
     terms: dict[str, float] = field(default_factory=dict)
@@ -26,24 +25,26 @@ class StrikeLog:
 
     def add(self, step: Step) -> None:
         """Take in one step of the batch."""
-        if len(step.struck):
+        if len(step.struck):  # their errors are finite: whoever had a fault does not count as struck
             self.position.append(step.strike_position_error)
             self.velocity.append(step.strike_velocity_error)
             self.cosine.append(step.strike_cosine)
         self.episodes += int(step.done.sum())
         self.falls += int((step.terminated & ~step.blown).sum())
-        self.blown += int(step.blown.sum())
         self.steps += 1
         self.reward += float(step.reward.mean())
         for name, value in step.reward_terms.items():
-            self.terms[name] = self.terms.get(name, 0.0) + value
+            if np.isfinite(value):  # a fault of one robot must not hide the others' mean for good
+                self.terms[name] = self.terms.get(name, 0.0) + value
+        for name, ids in step.faults.items():
+            self.faults[name] = self.faults.get(name, 0) + len(ids)
 
     def merge(self, other: "StrikeLog") -> None:
         """Take in what another log holds."""
         self.position += other.position
         self.velocity += other.velocity
         self.cosine += other.cosine
-        for name in ("episodes", "falls", "blown", "steps", "reward"):
+        for name in ("episodes", "falls", "steps", "reward"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for mine, others in ((self.terms, other.terms), (self.faults, other.faults)):
             for key, value in others.items():

@@ -44,8 +44,8 @@ class TaskCfg:
 @dataclass
 class Step:
     """What one step gave. observation (N, A + C): actor and critic parts, after resets; terminal_observation: rows
-    of the robots that are done, before their reset; reward, terminated, truncated, blown (N,); the strike_* arrays
-    describe the robots struck (ids) at this step, from the true racket."""
+    of the robots that are done, before their reset; reward, terminated, truncated, blown (N,), the last True where something was not
+    finite; the strike_* arrays describe the robots struck (ids) at this step, from the true racket."""
 
     observation: Array
     reward: Array
@@ -59,6 +59,7 @@ class Step:
     strike_cosine: Array
     arm_current: Array  # (N,) drawn by the arm at the last physics step [A]
     reward_terms: dict[str, float]
+    faults: dict[str, Array]  # ids of robots by what was not finite: "physics", "observation" or "reward"; empty when all is well
 
     @property
     def done(self) -> Array:
@@ -265,11 +266,14 @@ class BadmintonTask:
         reward, terms = total_reward(transition)
         fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < self.contract.scale.fall_height)
         reward += FALL * fallen
-        reward[blown] = 0.0
+        faults = {"physics": blown, "reward": ~np.isfinite(reward) & ~blown}
+        sick = faults["physics"] | faults["reward"]
+        reward[sick] = 0.0
+        struck &= ~sick
         ids = np.flatnonzero(struck)
         strike = (transition.position_error[ids], transition.velocity_error[ids], transition.normal_cosine[ids])
 
-        terminated = fallen | blown
+        terminated = fallen | sick
         self.swing_number[ids] += 1
         truncated = struck & (self.swing_number >= self.cfg.swings) & ~terminated
         onward = np.flatnonzero(struck & ~terminated)
@@ -285,6 +289,13 @@ class BadmintonTask:
         changed = np.union1d(onward, shown)
         if len(changed):
             observation[changed] = self._observe(changed)
+        faults["observation"] = ~np.isfinite(observation.sum(axis=1)) & ~sick
+        if faults["observation"].any():
+            sick |= faults["observation"]
+            reward[sick] = 0.0
+            terminated, truncated = terminated | sick, truncated & ~sick
+            well = ~sick[ids]
+            ids, strike = ids[well], (strike[0][well], strike[1][well], strike[2][well])
         terminal = np.zeros((0, self.observation_size), np.float32)
         done = np.flatnonzero(terminated | truncated)
         if len(done):
@@ -293,7 +304,8 @@ class BadmintonTask:
             observation[done] = self._observe(done)
             self._foot_before[done] = np.nan
             self._look()
-        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, blown, ids, *strike, current, terms)
+        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, sick, ids, *strike, current, terms,
+                    {name: np.flatnonzero(rows) for name, rows in faults.items() if rows.any()})
 
     def _push(self) -> None:
         """Shove the bases of robots whose time has come."""

@@ -20,6 +20,7 @@ from perception.errors import UserError
 from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
 from policy.contract import BEFORE_SCALES, PolicyContract
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
+from policy.health import BlackBox, Watch
 from policy.networks import ActorForExport, BadmintonPolicy
 from policy.off_policy import BapoCfg, OffPolicyCfg
 from policy.ppo import AnnealCfg, BatchPPO
@@ -97,12 +98,30 @@ def choose_mode(cores: int) -> Mode:
     return "overlapped" if cores > 1 else "sequential"
 
 
-def build(cfg: TrainCfg, threads: int = 0, mode: Mode = "sequential") -> Session:
-    """Robot, task, environment and algorithm of a run, seeded. threads: for physics and torch, 0 for all cores."""
+@dataclass(frozen=True)
+class How:
+    """How a run uses machines. mode: on this one; threads: for physics and torch, 0 for all cores; workers: sample in so many other
+    processes; ray: address of the cluster they live in, "" for this machine; told: gets a line when workers come or go."""
+
+    mode: Mode = "sequential"
+    threads: int = 0
+    workers: int = 0
+    ray: str = ""
+    told: Callable[[str], None] = print
+
+    @property
+    def cores(self) -> int:
+        """Threads to use."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+
+def build(cfg: TrainCfg, threads: int = 0, how: How | None = None) -> Session:
+    """Robot, task, environment and algorithm of a run, seeded. threads: for physics and torch, 0 for all cores; how: more than that."""
+    how = how or How(threads=threads)
+    cores, away = how.cores, bool(how.workers or how.ray)
     robot = load_robot(cfg.robot)
     torch.manual_seed(cfg.seed)
-    cores = threads or len(os.sched_getaffinity(0))
-    torch.set_num_threads(cores if mode == "sequential" else max(1, cores // 2))
+    torch.set_num_threads(cores if how.mode == "sequential" and not away else max(1, cores // 2))
     curriculum = Curriculum(cfg.curriculum, spread=cfg.curriculum.start)
     source = make_swing_source(np.random.default_rng(cfg.seed + 1000), curriculum, robot)
     task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=cores, widths=curriculum.widths)
@@ -111,10 +130,14 @@ def build(cfg: TrainCfg, threads: int = 0, mode: Mode = "sequential") -> Session
     legs[robot.arm_index] = False
 
     def make_source(policy: BadmintonPolicy) -> Source:
+        if away:
+            from policy.workers import Workers
+
+            return Workers(cfg, how.workers, how.ray, curriculum.state, how.told)
         sampler = Sampler(env, copy.deepcopy(ActorForExport(policy)), cfg.horizon, cfg.seed + 2000)
         if cfg.lag:
             return Late(sampler, cfg.lag)
-        return Sequential(sampler) if mode == "sequential" else Overlapped(sampler, 1)
+        return Sequential(sampler) if how.mode == "sequential" else Overlapped(sampler, 1)
 
     algorithm = BatchPPO(
         env, make_source, legs, cfg.total_steps, cfg.anneal, cfg.off_policy, learning_rate=cfg.learning_rate, n_steps=cfg.horizon,
@@ -149,6 +172,7 @@ class Reporter(BaseCallback):
         self.start = self.last_save = time.monotonic()
         self.start_steps = self.last_report = session.algorithm.num_timesteps
         self.last_report_time = self.start
+        self.watch = Watch(session.algorithm.anneal.std_floor)
         self.bar = progress.add_task("training", total=session.algorithm.total_steps, completed=self.start_steps, note="warming up")
 
     @property
@@ -180,12 +204,12 @@ class Reporter(BaseCallback):
         rate = (algorithm.num_timesteps - self.last_report) / (now - self.last_report_time)
         self.last_report, self.last_report_time = algorithm.num_timesteps, now
         std = torch.exp(algorithm.policy.log_std.detach()).numpy()
-        report = {
+        report: dict[str, Any] = {
             "steps": algorithm.num_timesteps, "minutes": round(self.minutes, 3), "steps_per_s": round(rate),
             "hit_rate": float(np.mean(position < HIT_RADIUS)), "median_position_error_m": float(np.median(position)),
             "p90_position_error_m": float(np.percentile(position, 90)), "median_velocity_error_mps": float(np.median(velocity)),
             "median_normal_angle_deg": float(np.rad2deg(np.arccos(np.clip(np.median(cosine), -1, 1)))),
-            "fall_rate": log.falls / max(log.episodes, 1), "spread": s.curriculum.spread, "blown": log.blown,
+            "fall_rate": log.falls / max(log.episodes, 1), "spread": s.curriculum.spread, "faults": dict(log.faults), "too_old": algorithm.too_old,
             "reward": log.reward / max(log.steps, 1), "std_leg": float(std[algorithm.legs].mean()),
             "std_arm": float(std[~algorithm.legs].mean()), "learning_rate": algorithm.rate, **algorithm.last_losses,
         }
@@ -194,7 +218,10 @@ class Reporter(BaseCallback):
             with path.open("a") as file:
                 file.write(json.dumps(report) + "\n")
         for name, value in report.items():
-            if name not in ("steps", "minutes"):
+            if name == "faults":
+                for kind, count in log.faults.items():
+                    algorithm.logger.record(f"faults/{kind}", count)
+            elif name not in ("steps", "minutes"):
                 algorithm.logger.record(f"birdie/{name}", value)
         for name, value in log.terms.items():
             algorithm.logger.record(f"reward/{name}", value / max(log.steps, 1))
@@ -205,6 +232,9 @@ class Reporter(BaseCallback):
             f"{algorithm.num_timesteps / 1e6:5.2f} M {self.minutes:5.1f} min {rate / 1000:4.1f} k/s  spread {report['spread']:.2f}  "
             f"hit {report['hit_rate']:6.1%} {report['median_position_error_m'] * 100:5.1f} cm {report['median_velocity_error_mps']:5.2f} m/s "
             f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}", highlight=False, soft_wrap=True)
+        anneal = algorithm.anneal
+        for line in self.watch.look(report, algorithm.done_share, anneal.at(algorithm.done_share, anneal.kl), anneal.begin):
+            self.progress.console.print(f"warning: {line}", highlight=False, soft_wrap=True)
 
     def save(self) -> Path:
         """Write a checkpoint now."""
@@ -231,7 +261,7 @@ def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
     return TrainCfg(**data)
 
 
-def resume_session(run: Path, total_steps: int | None, threads: int, mode: Mode = "sequential") -> tuple[Session, dict[str, Any]]:
+def resume_session(run: Path, total_steps: int | None, threads: int, how: How | None = None) -> tuple[Session, dict[str, Any]]:
     """The session of a run folder or checkpoint, as it was; total_steps, if given, makes the run longer or shorter."""
     checkpoint = newest_checkpoint(run)
     record = read_record(checkpoint)
@@ -242,7 +272,7 @@ def resume_session(run: Path, total_steps: int | None, threads: int, mode: Mode 
     if total_steps:
         cfg = replace(cfg, total_steps=total_steps)
     # other random draws than the first part's, the same ones whenever this checkpoint is resumed
-    session = build(replace(cfg, seed=cfg.seed + record["steps"]), threads, mode)
+    session = build(replace(cfg, seed=cfg.seed + record["steps"]), threads, how)
     session.cfg = cfg
     PolicyContract.from_json(json.dumps(record["contract"])).check_same(session.env.task.contract)
     load_state(checkpoint, session.algorithm)
@@ -253,35 +283,42 @@ def resume_session(run: Path, total_steps: int | None, threads: int, mode: Mode 
 
 
 def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int | None = None, checkpoint_minutes: float = 3.0,
-          threads: int = 0, json_path: Path | None = None, console: Console | None = None, mode: Mode | None = None) -> list[dict[str, Any]]:
+          threads: int = 0, json_path: Path | None = None, console: Console | None = None, mode: Mode | None = None,
+          workers: int = 0, ray: str = "") -> list[dict[str, Any]]:
     """Train until total_steps or Ctrl-C; returns the reports.
 
     run: folder for TensorBoard files, reports and checkpoints, made if missing. resume: run folder or checkpoint to go on
     from, with its settings. json_path: file for one JSON line per report. mode: how sampling and learning share the machine, None
-    takes what is fastest on it.
+    takes what is fastest on it. workers, ray: sample in other processes, see `How`.
     """
     console = console or Console()
-    mode = mode or choose_mode(threads or len(os.sched_getaffinity(0)))
+    how = How(mode or choose_mode(threads or len(os.sched_getaffinity(0))), threads, workers, ray,
+              lambda line: console.print(line, highlight=False, soft_wrap=True))
     minutes_before = 0.0
     if any((run / "checkpoints").glob("step_*")) and (resume is None or resume.resolve() != run.resolve()):
         raise UserError(f"{run} already holds a run; choose another --out, or go on with --resume {run}")
     if resume is not None:
-        session, record = resume_session(resume, total_steps, threads, mode)
+        session, record = resume_session(resume, total_steps, threads, how)
         minutes_before = record["minutes"]
         if record["steps"] >= session.cfg.total_steps:
             raise UserError(f"{resume} is already at {record['steps']} of {session.cfg.total_steps} steps; "
                             "give --total-steps to train it further")
     else:
-        session = build(cfg if total_steps is None else replace(cfg, total_steps=total_steps), threads, mode)
+        session = build(cfg if total_steps is None else replace(cfg, total_steps=total_steps), threads, how)
     algorithm = session.algorithm
     run.mkdir(parents=True, exist_ok=True)
     algorithm.set_logger(Logger(str(run), [TensorBoardOutputFormat(str(run / "tensorboard"))]))
-    how = {"sequential": "sampling, then learning; bit by bit the same for a seed and a number of threads",
-           "overlapped": "sampling beside learning, from data one update old; bit by bit the same for a seed and a number of threads"}[mode]
-    console.print(f"{session.cfg.robots} robots, physics on {session.env.task.physics.batch.nthread} threads, learning on "
-                  f"{torch.get_num_threads()}; {how}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False, soft_wrap=True)
+    if workers or ray:
+        note = f"sampling by workers {f'of the cluster at {ray}' if ray else 'on this machine'}, learning on {torch.get_num_threads()} threads"
+    else:
+        note = (f"physics on {session.env.task.physics.batch.nthread} threads, learning on {torch.get_num_threads()}, "
+                f"{'one after the other' if how.mode == 'sequential' else 'side by side: data is one update old'} "
+                f"({'as asked' if mode else 'fastest here'}); bit by bit the same for a seed and a number of threads")
+    console.print(f"{session.cfg.robots} robots; {note}; {session.cfg.total_steps / 1e6:g} M steps; writing to {run}", highlight=False, soft_wrap=True)
     columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(bar_width=24), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console) as progress:
+        session.env.black_box = BlackBox(session.env.task, run / "faults", {"robot": session.cfg.robot, "seed": session.cfg.seed},
+                                         lambda line: progress.console.print(line, highlight=False, soft_wrap=True))
         reporter = Reporter(session, run, minutes_before, checkpoint_minutes, progress, json_path)
         try:
             algorithm.learn(session.cfg.total_steps - algorithm.num_timesteps, callback=reporter, reset_num_timesteps=False)

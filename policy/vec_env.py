@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
+from policy.health import BlackBox
 from policy.rollout import StrikeLog
 from policy.task import ACTION_CLIP, BadmintonTask, Step
 
@@ -18,6 +19,7 @@ class BatchVecEnv(VecEnv):
     def __init__(self, task: BadmintonTask) -> None:
         self.task = task
         self.log = StrikeLog()
+        self.black_box: BlackBox | None = None  # a run sets it
         joints = len(task.robot.joint_names)
         observation = spaces.Box(-np.inf, np.inf, (task.observation_size,), np.float32)
         super().__init__(task.count, observation, spaces.Box(-ACTION_CLIP, ACTION_CLIP, (joints,), np.float32))
@@ -30,7 +32,9 @@ class BatchVecEnv(VecEnv):
     def step_arrays(self, actions: np.ndarray, log: StrikeLog | None = None) -> Step:
         """One step of all robots, results as arrays, counted in `log`, the environment's own if left out."""
         step = self.task.step(actions)
-        (log or self.log).add(step)
+        (self.log if log is None else log).add(step)
+        if self.black_box is not None:
+            self.black_box.add(self.task, step)
         return step
 
     def step_async(self, actions: np.ndarray) -> None:

@@ -23,7 +23,8 @@ def _needs_training_extra(verb: str) -> None:
 
 def train(preset: Literal["default", "quick"] = "default", out: Path | None = None, resume: Path | None = None,
           total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", randomize: bool = True,
-          mode: Literal["auto", "sequential", "overlapped"] = "auto", threads: int = 0, checkpoint_minutes: float = 3.0, json_path: JsonPath = None) -> None:
+          mode: Literal["auto", "sequential", "overlapped"] = "auto", threads: int = 0, checkpoint_minutes: float = 3.0, workers: int = 0, ray: str = "",
+          json_path: JsonPath = None) -> None:
     """Train a policy from scratch with PPO, or go on with a run.
 
     Ctrl-C stops after writing a checkpoint. Curves: tensorboard --logdir runs/train.
@@ -40,6 +41,8 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
             faster one for this machine. In both a seed gives the same bytes for the same number of threads.
         threads: for physics and learning; 0 takes all cores.
         checkpoint_minutes: between two checkpoints.
+        workers: sample in so many processes of this machine instead (needs Ray).
+        ray: sample on a Ray cluster: its address, such as 10.0.0.1:6379 or auto; one worker per CPU unless --workers says how many.
         json_path: write one JSON line per report to this file.
     """
     _needs_training_extra("train")
@@ -49,7 +52,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
     default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / stamp()
     cfg = replace(PRESETS[preset], seed=seed, robot=robot)
     run_training(cfg if randomize else replace(cfg, randomize=None), out or default, resume, total_steps, checkpoint_minutes, threads,
-                 json_path, mode=None if mode == "auto" else mode)
+                 json_path, mode=None if mode == "auto" else mode, workers=workers, ray=ray)
 
 
 def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"] = "human", as_hit: bool = False, repeats: int = 10,
