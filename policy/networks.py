@@ -12,6 +12,8 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor, nn
 
+HALF_LOG_TWO_PI = 0.9189385332
+
 
 class Normaliser(nn.Module):
     """Running mean and variance of each input, applied with a clip.
@@ -92,6 +94,14 @@ class BadmintonPolicy(ActorCriticPolicy):
         actor_size, hidden, clip = self._build_args
         # the type of SB3's attribute is its own MlpExtractor; this one offers the same calls
         self.mlp_extractor = AsymmetricMlp(self.features_dim, actor_size, hidden, clip)  # type: ignore[assignment]
+
+    def judge(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values (B,), log probabilities of actions (B,) and entropy () for observations (B, D): `evaluate_actions` of
+        stable-baselines3 in closed form, without its distribution objects and their checks, which raise on NaN instead of telling."""
+        actor, critic = self.mlp_extractor(observation)
+        z = (action - self.action_net(actor)) * torch.exp(-self.log_std)
+        spread, joints = self.log_std.sum(), len(self.log_std)
+        return self.value_net(critic).flatten(), -0.5 * (z * z).sum(1) - spread - joints * HALF_LOG_TWO_PI, spread + joints * (0.5 + HALF_LOG_TWO_PI)
 
     @torch.no_grad()
     def clamp_std(self, low: np.ndarray, high: float) -> None:

@@ -156,7 +156,7 @@ class BatchPPO(PPO):
         weight = None
         if off.proximal and r.version < self.version:
             with torch.no_grad():
-                proximal = policy.get_distribution(obs).log_prob(act)
+                proximal = policy.judge(obs, act)[1]
             weight, logp = behaviour_weight(proximal, logp), proximal
         clip = float(self.clip_range(1.0))  # type: ignore[operator]
         target = self.anneal.at(self.done_share, self.anneal.kl)
@@ -172,7 +172,7 @@ class BatchPPO(PPO):
             p_weight = None if weight is None else weight[order]
             for i in range(0, len(obs), self.batch_size):
                 part = slice(i, i + self.batch_size)
-                values, new_logp, entropy = policy.evaluate_actions(p_obs[part], p_act[part])
+                values, new_logp, mean_entropy = policy.judge(p_obs[part], p_act[part])
                 advantage = p_adv[part]
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 log_ratio = new_logp - p_logp[part]
@@ -182,8 +182,7 @@ class BatchPPO(PPO):
                     low, high, share = balanced_bounds(ratio.detach(), advantage, off.bapo)
                 objective = clipped_objective(ratio, advantage, low, high)
                 surrogate = (objective if p_weight is None else p_weight[part] * objective).mean()
-                value_loss = F.mse_loss(values.flatten(), p_ret[part])
-                mean_entropy = entropy.mean()  # type: ignore[union-attr]
+                value_loss = F.mse_loss(values, p_ret[part])
                 loss = -surrogate - self.ent_coef * mean_entropy + self.vf_coef * value_loss
                 policy.optimizer.zero_grad(set_to_none=True)
                 loss.backward()
@@ -196,8 +195,9 @@ class BatchPPO(PPO):
                     kl = float((ratio - 1 - log_ratio).mean())  # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
                     clipped = float(((ratio < low) | (ratio > high)).float().mean())
                 epoch_kl, parts, batches = epoch_kl + kl, parts + 1, batches + 1
-                for name, value in zip(sums, (-surrogate, value_loss, mean_entropy, kl, clipped, low, high, share), strict=True):
-                    sums[name] += float(value.detach()) if isinstance(value, Tensor) else value
+                figures = (-float(surrogate), float(value_loss), float(mean_entropy), kl, clipped, low, high, share)
+                for name, value in zip(sums, figures, strict=True):
+                    sums[name] += value
             if parts:
                 self.rate = adapt_rate(self.rate, epoch_kl / parts, target)
             self._n_updates += 1

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from policy.networks import ActorForExport, BadmintonPolicy
+from policy.networks import HALF_LOG_TWO_PI, ActorForExport, BadmintonPolicy
 from policy.rollout import Rollout, StrikeLog
 from policy.vec_env import BatchVecEnv
-
-HALF_LOG_TWO_PI = 0.9189385332
 
 
 @dataclass(frozen=True)

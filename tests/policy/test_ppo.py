@@ -58,3 +58,19 @@ def test_actor_cannot_see_the_critics_part():
     y[:, 6:] += 1
     assert torch.equal(net.forward_actor(x), net.forward_actor(y))
     assert not torch.equal(net.forward_critic(x), net.forward_critic(y))
+
+
+def test_closed_form_equals_stable_baselines3(robot):
+    from dataclasses import replace
+
+    from policy.training import PRESETS, build
+
+    session = build(replace(PRESETS["default"], robots=4, minibatch=96), threads=1)
+    policy = session.algorithm.policy
+    g = torch.Generator().manual_seed(0)
+    obs, act = torch.randn(16, session.env.task.observation_size, generator=g), torch.randn(16, len(robot.joint_names), generator=g)
+    values, logp, entropy = policy.judge(obs, act)
+    theirs = policy.evaluate_actions(obs, act)
+    torch.testing.assert_close(values, theirs[0].flatten())
+    torch.testing.assert_close(logp, theirs[1])
+    torch.testing.assert_close(entropy.expand(16), theirs[2])

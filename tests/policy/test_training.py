@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from policy.checkpoint import KEEP, newest_checkpoint, read_record
 from policy.curriculum import UPDATE_EVERY, Curriculum
 from policy.export import export_policy
 from policy.inference import OnnxPolicy
+from policy.off_policy import OffPolicyCfg
 from policy.play import PlayCfg, play
-from policy.training import PRESETS, TrainCfg, build, resume_session, train
+from policy.training import PRESETS, How, TrainCfg, build, resume_session, train
 from sim.robot import available_robots, load_robot
 
 SMALL = replace(PRESETS["default"], robots=32, minibatch=256, epochs=2, total_steps=32 * 24 * 20)
@@ -25,8 +27,8 @@ def weights(session):
     return torch.cat([p.detach().flatten() for p in session.algorithm.policy.parameters()]).numpy()
 
 
-def run_iterations(cfg, count, threads):
-    session = build(cfg, threads)
+def run_iterations(cfg, count, threads, mode="sequential"):
+    session = build(cfg, how=How(mode, threads))
     algorithm = session.algorithm
     _, callback = algorithm._setup_learn(cfg.total_steps)
     losses = []
@@ -34,16 +36,54 @@ def run_iterations(cfg, count, threads):
         algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
         algorithm.train()
         losses.append(tuple(algorithm.last_losses.values()))
+    algorithm.source.close()
     return session, losses
 
 
-def test_first_twenty_iterations_are_bit_identical_for_one_seed():
-    first, losses = run_iterations(SMALL, 20, threads=2)
-    second, again = run_iterations(SMALL, 20, threads=2)
+@pytest.mark.parametrize("mode", ["sequential", "overlapped"])
+def test_first_twenty_iterations_are_bit_identical_for_one_seed(mode):
+    first, losses = run_iterations(SMALL, 20, 2, mode)
+    second, again = run_iterations(SMALL, 20, 2, mode)
     assert losses == again
     assert weights(first).tobytes() == weights(second).tobytes()
-    other, _ = run_iterations(replace(SMALL, seed=2), 1, threads=2)
+    other, _ = run_iterations(replace(SMALL, seed=2), 1, 2, mode)
     assert weights(other).tobytes() != weights(first).tobytes()
+    assert first.algorithm.last_losses["staleness"] == (1.0 if mode == "overlapped" else 0.0)
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_late_source_is_as_late_as_asked_and_its_weights_say_so(lag):
+    session, _ = run_iterations(replace(SMALL, lag=lag, off_policy=OffPolicyCfg(clip="bapo", proximal=True)), 5, 1)
+    losses = session.algorithm.last_losses
+    assert losses["staleness"] == lag
+    assert 0.6 <= losses["clip_low"] <= 0.9 and 1.2 <= losses["clip_high"] <= 3.0 and losses["positive_share"] > 0.4
+
+
+def test_rollouts_that_are_too_old_are_thrown_away_and_counted():
+    session = build(replace(SMALL, lag=2, off_policy=OffPolicyCfg(max_staleness=1)), threads=1)
+    algorithm = session.algorithm
+    _, callback = algorithm._setup_learn(SMALL.total_steps)
+    for _ in range(4):
+        algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
+        assert algorithm.version - algorithm.rollout.version <= 1
+        algorithm.train()
+    assert algorithm.too_old > 0
+    assert algorithm.num_timesteps == 4 * 32 * 24
+
+
+def test_sampling_beside_learning_sees_the_policy_of_one_update_ago():
+    session = build(SMALL, how=How("overlapped", 1))
+    algorithm = session.algorithm
+    _, callback = algorithm._setup_learn(SMALL.total_steps)
+    means = []
+    for _ in range(3):
+        algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
+        r = algorithm.rollout
+        with torch.no_grad():
+            means.append(float((algorithm.policy.judge(r.observation[0], r.action[0])[1] - r.log_prob[0]).abs().max()))
+        algorithm.train()
+    algorithm.source.close()
+    assert means[0] < 1e-4 < means[1]  # the first rollout is fresh, the later ones were begun before the update
 
 
 def test_resumed_run_has_the_same_weights_curriculum_rate_and_schedule(tmp_path):
@@ -72,7 +112,7 @@ def test_the_critic_knows_after_a_resume_what_it_knew(tmp_path):
     algorithm.collect_rollouts(session.env, callback, None, algorithm.n_steps)
     algorithm.train()
     fresh, _ = run_iterations(SMALL, 1, threads=1)
-    assert fresh.algorithm.last_losses["explained_variance"] < 0.2 < 0.6 < algorithm.last_losses["explained_variance"]
+    assert fresh.algorithm.last_losses["explained_variance"] < 0.2 < 0.4 < algorithm.last_losses["explained_variance"]
     assert algorithm.num_timesteps == SMALL.total_steps + 32 * 24
 
 
@@ -134,8 +174,10 @@ def test_curriculum_with_too_few_strikes_waits():
 def test_it_learns(tmp_path):
     """Forty seconds of training move the racket nearer to its targets; a broken reward, mirror or bootstrap does not."""
     cfg = replace(PRESETS["quick"], robots=256, minibatch=2048, total_steps=620_000)
-    reports = train(cfg, tmp_path, console=QUIET)
+    out = StringIO()
+    reports = train(cfg, tmp_path, console=Console(file=out, width=300))
     assert len(reports) == 2
+    assert "warning" not in out.getvalue() and not (tmp_path / "faults").exists() and reports[-1]["faults"] == {}
     assert reports[-1]["median_position_error_m"] < 0.75 * reports[0]["median_position_error_m"]
     assert reports[-1]["reward"] > reports[0]["reward"]
 
