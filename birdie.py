@@ -1,4 +1,4 @@
-"""The command line: one verb, one function. The verbs themselves are in `policy/verbs.py` and `perception/verbs.py`."""
+"""The command line: one verb, one function. The verbs themselves are in `policy/verbs.py`, `policy/bench_verb.py` and `perception/verbs.py`."""
 
 import os
 import sys
@@ -14,10 +14,10 @@ def main() -> None:
 
     from perception import verbs as perception_verbs
     from perception.errors import UserError
-    from policy import verbs
+    from policy import bench_verb, verbs
 
     table = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export,
-             "bench": verbs.bench, "robots": verbs.robots, "track": perception_verbs.track,
+             "bench": bench_verb.bench, "robots": verbs.robots, "track": perception_verbs.track,
              "calibrate": perception_verbs.calibrate}
     try:
         tyro.extras.subcommand_cli_from_dict(

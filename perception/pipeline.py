@@ -36,6 +36,10 @@ class PipelineCfg:
     not given out any more. pairs: seen before a track is given out; nis: mean chi-square (two freedoms) of its candidates beyond which it is no
     flight; slowest: [m/s] that it must fly for certain (two sigmas); way: [m] that it must have flown; closing: [m/s] towards the camera over
     the floor, for certain too: people's hands, shoes and rackets pass the tracker's own tests for a while, but they go to and fro, and mostly sideways.
+    alike: the better four fifths of its candidates must also fit it to this mean chi-square, and their extents be alike to spread (standard
+    deviation of the logarithm) and a shuttle's but for a factor ratio, before it is trusted: what is seen of an arm or a racket changes from
+    frame to frame, and its depth with it, which looks like a quick flight. Of 30 rendered serves none had more than 0.5 and 0.22 when
+    first judged, of the people's arms that passed all other tests none less than 0.62; chi-square is small since pixel_sigma holds slow errors too.
     window: smallest and largest half width [px]; margin: of the window, in sigmas of the forecast.
     """
 
@@ -49,6 +53,9 @@ class PipelineCfg:
     slowest: float = 3.0
     way: float = 0.6
     closing: float = 1.0
+    alike: float = 0.6
+    spread: float = 0.25
+    ratio: float = 1.6
     window: tuple[float, float] = (20.0, 100.0)
     margin: float = 4.0
 
@@ -173,12 +180,32 @@ class Pipeline:
             to_camera = (-eye[:9].reshape(3, 3).T @ eye[9:12] - track.state[:3])[:2]
             to_camera /= max(float(np.linalg.norm(to_camera)), 1e-9)
             closing = float(velocity[:2] @ to_camera) - 2 * float(np.sqrt(to_camera @ track.covariance[3:5, 3:5] @ to_camera))
-            if closing < cfg.closing or speed * (track.time - track.born) < cfg.way:
+            if closing < cfg.closing or speed * (track.time - track.born) < cfg.way or not self._alike(track):
                 return False
         nis, count = 0.0, 0
         while hit is not None and count < 2 * cfg.pairs:
             nis, hit, count = nis + hit.nis, hit.earlier, count + 1
         return nis <= cfg.nis * count and speed - 2 * unsure >= cfg.slowest
+
+    def _alike(self, track: Track) -> bool:
+        """Whether a track's latest candidates are images of one small thing, but for the odd one that merged with something else."""
+        cfg, hit = self.cfg, track.newest
+        misfits: list[float] = []
+        extents: list[float] = []
+        while hit is not None and len(misfits) < 2 * cfg.pairs:
+            eye = hit.sight.eye
+            misfits.append(hit.nis)
+            if hit.sight.sizes is not None:
+                extents.append(hit.sight.sizes[hit.index] * max(float(eye[6:9] @ track.state[:3] + eye[11]), 0.1) / eye[12])
+            hit = hit.earlier
+        better = 2 * cfg.pairs - 2 * cfg.pairs // 5
+        if np.mean(np.sort(misfits)[:better]) > cfg.alike:
+            return False
+        if not extents:
+            return True
+        sizes = np.log(np.array(extents) / SHUTTLE_SIZE)
+        middle = float(np.median(sizes))
+        return bool(np.std(sizes[np.argsort(np.abs(sizes - middle))[:better]]) <= cfg.spread and abs(middle) <= np.log(cfg.ratio))
 
     @staticmethod
     def _inside(window: Window, eye: Array) -> bool:

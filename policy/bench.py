@@ -1,4 +1,4 @@
-"""`birdie bench`: speed, as ratios inside one run, since machines differ and are shared."""
+"""`birdie bench sim`: speed of the environment, as ratios inside one run, since machines differ and are shared."""
 
 import time
 from dataclasses import replace
@@ -18,10 +18,10 @@ SCALING = (64, 256, 1024, 4096)  # robots
 
 def bench_sim(robots: int = 512, seconds: float = 8.0, threads: int = 0, scaling: tuple[int, ...] = SCALING) -> dict[str, Any]:
     """Control steps/s of the whole environment and of its physics alone, and how both grow with the number of robots."""
-    figures = _bench_size(robots, seconds, threads)
+    figures = bench_environment(robots, seconds, threads)
     figures["scaling"] = []
     for count in scaling:
-        row = _bench_size(count, max(1.0, seconds / 4), threads)
+        row = bench_environment(count, max(1.0, seconds / 4), threads)
         figures["scaling"].append({k: row[k] for k in ("robots", "env_steps_per_s", "raw_physics_steps_per_s", "ratio", "bytes_per_robot")})
     return figures
 
@@ -39,7 +39,7 @@ def _bytes(task: BadmintonTask) -> int:
     return sum(arrays.values()) + sum(a.nbytes for a in own if a is not None) + task.count * task.physics.batch.nstate * 8
 
 
-def _bench_size(robots: int, seconds: float, threads: int) -> dict[str, Any]:
+def bench_environment(robots: int, seconds: float, threads: int) -> dict[str, Any]:
     """Environment and raw physics of one batch size, same model, same controls, alternating in one run."""
     robot = load_robot()
     rng = np.random.default_rng(0)
@@ -68,40 +68,3 @@ def _bench_size(robots: int, seconds: float, threads: int) -> dict[str, Any]:
     env, raw = steps["env"] / spent["env"], steps["raw"] / spent["raw"]
     return {"robots": robots, "threads": task.physics.batch.nthread, "substeps": SUBSTEPS, "env_steps_per_s": env,
             "raw_physics_steps_per_s": raw, "ratio": env / raw, "bytes_per_robot": _bytes(task) // robots}
-
-
-def bench_train(robots: int = 512, seconds: float = 8.0, threads: int = 0) -> dict[str, Any]:
-    """Seconds of one PPO iteration by phase, after a warm-up iteration."""
-    from policy.training import PRESETS, build
-
-    session = build(replace(PRESETS["default"], robots=robots, total_steps=10**9), threads)
-    algorithm, env = session.algorithm, session.env
-    _, callback = algorithm._setup_learn(10**9)
-
-    def iterate() -> None:
-        algorithm.collect_rollouts(env, callback, None, algorithm.n_steps)
-        algorithm.train()
-
-    iterate()
-    algorithm.phase_seconds = dict.fromkeys(algorithm.phase_seconds, 0.0)
-    physics = 0.0
-    raw_step = env.task.physics.step
-
-    def timed_step(targets: np.ndarray) -> np.ndarray:
-        nonlocal physics
-        begin = time.perf_counter()
-        out = raw_step(targets)
-        physics += time.perf_counter() - begin
-        return out
-
-    env.task.physics.step = timed_step  # type: ignore[method-assign, assignment]
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        iterate()
-        count += 1
-    total = time.perf_counter() - start
-    phases = {f"{name}_s": value / count for name, value in algorithm.phase_seconds.items()}
-    task = phases.pop("task_s")
-    return {"robots": robots, "threads": env.task.physics.batch.nthread, "iterations": count, "iteration_s": total / count,
-            "steps_per_s": count * robots * algorithm.n_steps / total, "physics_s": physics / count,
-            "shuttle_rewards_observations_s": task - physics / count, **phases}

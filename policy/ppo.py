@@ -195,7 +195,7 @@ class BatchPPO(PPO):
                     kl = float((ratio - 1 - log_ratio).mean())  # Schulman's k3 estimate, http://joschu.net/blog/kl-approx.html
                     clipped = float(((ratio < low) | (ratio > high)).float().mean())
                 epoch_kl, parts, batches = epoch_kl + kl, parts + 1, batches + 1
-                figures = (-float(surrogate), float(value_loss), float(mean_entropy), kl, clipped, low, high, share)
+                figures = (-surrogate.item(), value_loss.item(), mean_entropy.item(), kl, clipped, low, high, share)
                 for name, value in zip(sums, figures, strict=True):
                     sums[name] += value
             if parts:

@@ -13,7 +13,7 @@ from perception.output import JsonPath, stamp, write_json
 from policy import SHIPPED
 
 
-def _needs_training_extra(verb: str) -> None:
+def needs_training_extra(verb: str) -> None:
     try:
         import stable_baselines3  # noqa: F401
         import torch  # noqa: F401
@@ -45,7 +45,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
         ray: sample on a Ray cluster: its address, such as 10.0.0.1:6379 or auto; one worker per CPU unless --workers says how many.
         json_path: write one JSON line per report to this file.
     """
-    _needs_training_extra("train")
+    needs_training_extra("train")
     from policy.training import PRESETS
     from policy.training import train as run_training
 
@@ -247,58 +247,13 @@ def export(run: Path, out: Path = Path("policy.onnx"), json_path: JsonPath = Non
         out: the ONNX file.
         json_path: write steps, minutes, commit, settings and the largest difference to torch to this file.
     """
-    _needs_training_extra("export")
+    needs_training_extra("export")
     from policy.export import export_policy
 
     record = export_policy(run, out)
     write_json(json_path, record)
     print(f"wrote {out}: {record['steps'] / 1e6:.2f} M steps, {record['minutes']:.1f} min, commit {record['commit']}; "
           f"largest difference to torch {record['onnx_difference']:.1e}")
-
-
-def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight", "timestep", "perception"]], robots: int = 512, seconds: float = 8.0,
-          threads: int = 0, data: Path | None = None, serves: int = 100, fps: float = 60.0, lens: Literal["2.2", "4"] = "4",
-          shuttle: Literal["white", "orange"] = "white", json_path: JsonPath = None) -> None:
-    """Measure this machine or the model: speed of the environment (sim), of one PPO iteration by phase (train), or how well
-    the flight model foretells measured flights (flight), or what a longer physics step costs in truth (timestep), or what the robot's
-    cameras make of rendered serves, and how fast (perception).
-
-    Args:
-        what: sim, train, flight, timestep or perception.
-        data: for flight: folder with shots.csv and *_xyz.csv, or one file of t_s, x_m, y_m, z_m per flight.
-        robots: in the batch.
-        seconds: of each measurement.
-        threads: 0 takes all cores.
-        serves: for perception: how many, as the shipped policy plays them.
-        fps: for perception: stereo frames per second; the camera does up to 120.
-        lens: for perception: of the ZED X [mm]; the robot's is 4.
-        shuttle: for perception: its colour.
-        json_path: write the figures to this file.
-    """
-    if what == "perception":
-        write_json(json_path, _bench_perception(serves, fps, float(lens), shuttle, threads))
-        return
-    if what == "flight":
-        write_json(json_path, _bench_flight(data))
-        return
-    if what == "timestep":
-        write_json(json_path, _bench_timestep())
-        return
-    if what == "train":
-        _needs_training_extra("bench train")
-        from policy.bench import bench_train as run_bench
-    else:
-        from policy.bench import bench_sim as run_bench
-    figures = run_bench(robots, seconds, threads)
-    table = figures.get("scaling", [])
-    for name, value in figures.items():
-        if name == "scaling":
-            continue
-        print(f"{name:32s} {value:.4g}" if isinstance(value, float) else f"{name:32s} {value}")
-    for row in table:
-        print(f"{row['robots']:6d} robots {row['env_steps_per_s']:9.0f} env steps/s {row['raw_physics_steps_per_s']:9.0f} raw  "
-              f"ratio {row['ratio']:.2f}  {row['bytes_per_robot'] / 1024:.1f} KiB per robot")
-    write_json(json_path, figures)
 
 
 def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -> None:
@@ -324,87 +279,3 @@ def robots(folder: tyro.conf.Positional[str] = "", json_path: JsonPath = None) -
             print(f"  to mend: {line}")
     if any(f["problems"] for f in found):
         raise UserError("not fit to train yet: see the lines above")
-
-
-def _bench_timestep() -> dict[str, Any]:
-    from sim.robot import load_robot
-    from sim.timestep import study
-
-    figures = study(load_robot())
-    b = figures["bounds"]
-    print(f"bounds: feet creep at most {b['foot_creep_mm_per_s']:g} mm/s, a free arm's energy {b['energy_error']:.0%}, "
-          f"a swing's speed {b['swing_speed_error']:.0%} against the finest step")
-    for r in figures["rows"]:
-        print(f"{r['step_s'] * 1000:5.0f} ms  creep {r['foot_creep_mm_per_s']:.2f} mm/s  energy {r['energy_error']:.1%}  "
-              f"swing {r['swing_speed_mps']:.1f} m/s, off by {r['swing_speed_error']:.1%}  {r['real_time_factor']:4.0f} x real time  "
-              f"{'within' if r['within'] else 'outside'}")
-    print(f"longest within: {figures['chosen_s'] * 1000:g} ms; the model's: {figures['model_s'] * 1000:g} ms" if figures["chosen_s"]
-          else "no step is within the bounds")
-    return figures
-
-
-def _bench_flight(data: Path | None) -> dict[str, Any]:
-    from rich.console import Console
-
-    try:
-        from perception.flight_fit import bench_flights, plot_errors, read_flights
-    except ModuleNotFoundError as error:
-        raise UserError(f"birdie bench flight needs {error.name}: run `make setup-train`, or pip install 'birdie[train]'") from error
-    if data is None:
-        raise UserError("bench flight needs --data DIR: a folder with measured flights")
-    try:
-        flights = read_flights(data)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{data} cannot be read as measured flights: {error}") from error
-    console = Console(highlight=False, soft_wrap=True)
-    with console.status(f"fitting {len(flights)} flights at four horizons, with and without drift ..."):
-        figures = bench_flights(flights)
-    console.print(f"{figures['flights']} flights; heights of this recording put to scale by {figures['height_scale']:.3f}")
-    console.print("foretold end of the flight against the measured one, median / 90 % in cm: drag and drift; drag alone")
-    for horizon in figures["drag_only"]["median_m"]:
-        row = [f"{figures[m]['median_m'][horizon] * 100:5.1f} / {figures[m]['p90_m'][horizon] * 100:5.1f}" for m in ("drag_and_drift", "drag_only")]
-        console.print(f"  {horizon} s before ({figures['drag_only']['flights'][horizon]} flights)  {row[0]};  {row[1]}")
-    picture = Path("runs") / "bench" / f"flight_{stamp()}.png"
-    plot_errors(figures, picture)
-    console.print(f"plot: {picture}")
-    return figures
-
-
-def _bench_perception(serves: int, fps: float, lens_mm: float, shuttle: str, threads: int) -> dict[str, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from sim.display import choose_offscreen
-
-    display = choose_offscreen()
-    if display.backend is None:
-        raise UserError(display.note.replace("no video", "nothing can be rendered"))
-    from policy.perception_bench import bench_perception
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{display.note}; the policy plays {serves} serves first, then each is rendered and watched")
-    with Progress(TextColumn("serves"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), console=console) as bar:
-        task = bar.add_task("serves", total=serves, left="")
-
-        def told(done: int, total: int, left: float) -> None:
-            bar.update(task, completed=done, total=total, left=f"{left / 60:.1f} min left")
-            if not console.is_terminal and done % max(total // 10, 1) == 0:  # a log has no bar
-                console.print(f"{done} of {total} serves, {left / 60:.1f} min left")
-
-        figures = bench_perception(serves, fps, lens_mm, shuttle, threads, progress=told)
-
-    def shown(value: float | None, unit: float = 1.0) -> str:
-        return "none" if value is None else f"{value * unit:.1f}"
-
-    console.print(f"{figures['serves']} serves, {figures['seconds']:.0f} s, camera turning at up to {figures['turn_rate_max_rad_s']:.1f} rad/s")
-    console.print(f"found in both eyes: {shown(figures['recall'], 100)} % of {figures['frames_in_view']} frames in view within 7 m; "
-                  f"false tracks: {figures['false_tracks']}, {figures['false_tracks_per_100_s']:.2f} in 100 s "
-                  f"({figures['empty_false_tracks']} of them in {figures['empty_seconds']:.0f} s with no shuttle in the hall)")
-    for h, error in figures["interception_median_m"].items():
-        console.print(f"  {h} s before the hit: foretold place off by {shown(error, 100)} cm, time by {shown(figures['interception_time_median_s'][h], 1e3)} ms (median); "
-                      f"{shown(figures['interception_fresh_median_m'][h], 100)} cm in the {figures['interception_fresh_serves'][h]} serves in view within 0.2 s before")
-    console.print(f"processor time of a pair: tracking {shown(figures['p50_ms'])} ms (99 %: {shown(figures['p99_ms'])}), searching {shown(figures['search_p50_ms'])}, "
-                  f"tracker and forecast {shown(figures['tracker_ms'])}; 4096 filters {shown(figures['batch_4096_tick_ms'])} ms a tick")
-    for note in figures["notes"]:
-        console.print(f"  note: {note}")
-    return figures
