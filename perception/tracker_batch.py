@@ -1,6 +1,6 @@
 """The tracker for thousands of robots in training: one shuttle and one camera pair each, one measurement a tick, compiled.
 
-The same filter as `tracker.py` (`filter.py`) and the same rules in their simplest form, since a simulated camera hands over
+The same filter as `tracker.py` (`filter.py`; followed flights by `filter_lanes.py`, many with one instruction) and the same rules in their simplest form, since a simulated camera hands over
 its best candidate: a start from three of the last four pairs that one flight explains, a chi-square gate, and at a hit a new
 start from the candidates that the old flight does not explain, while it coasts. The newer flight takes over when its three
 pairs fit; the older one had rejected all of them.
@@ -13,7 +13,22 @@ import numpy as np
 from numba import njit, prange
 
 from perception.filter import STATES, correct, innovation, predict, see, whitened, workspace
-from perception.flight import DRAG_MEAN
+from perception.filter_lanes import (
+    ACCELERATION,
+    COVARIANCE,
+    DT,
+    FOLLOWED,
+    LANES,
+    MEASUREMENT,
+    NIS,
+    ROTATION,
+    ROWS,
+    SEEN,
+    TRANSLATION,
+    correct_lanes,
+    predict_lanes,
+)
+from perception.flight import DRAG_MEAN, STEP_MAX
 
 if TYPE_CHECKING:
     from perception.camera import StereoRig
@@ -23,7 +38,7 @@ Array = np.ndarray
 WINDOW = 4  # pairs of which three must agree
 _SCRATCH = ((4, 3), (4, 4), (4, STATES), (4, STATES), (STATES, STATES), (3, STATES), (4,), (4,), (4,), (2,), (2, 3))  # of `_measure`; each
 # its own array, since slices of a larger one would hide from the compiler that they lie in one piece: a third slower
-_CHUNKS = 16  # of filters per parallel loop, each with its own scratch: enough to share out evenly over a few cores
+_CHUNKS = 16  # of blocks per parallel loop, each with its own scratch: enough to share out evenly over a few cores
 
 
 @dataclass(frozen=True)
@@ -69,11 +84,11 @@ class TrackerBatch:
         self._window_time = np.full((count, WINDOW), -np.inf)
         self._window = np.zeros((count, WINDOW, 4))
         self._window_eyes = np.zeros((count, WINDOW, 2, 16))
-        self._eyes = np.zeros((count, 2, 16))
         self._relative = np.concatenate([np.asarray(rig.right_from_left_rotation, float).ravel(), np.asarray(rig.right_from_left_translation, float)])
-        self._lens = np.array([[c.fx, c.fy, c.cx, c.cy] for c in (rig.left, rig.right)], float)
+        self._lenses = np.array([[c.fx, c.fy, c.cx, c.cy] for c in (rig.left, rig.right)], float).ravel()
         self._home = (np.asarray(rig.left_from_world_rotation, float), np.asarray(rig.left_from_world_translation, float))
-        self._scratch = [np.stack([workspace() for _ in range(_CHUNKS)]), tuple(np.zeros((_CHUNKS, *shape)) for shape in _SCRATCH)]
+        self._scratch = [np.stack([workspace() for _ in range(_CHUNKS)]), tuple(np.zeros((_CHUNKS, *shape)) for shape in _SCRATCH),
+                         np.zeros((_CHUNKS, ROWS * LANES))]
         self._numbers = np.array([*cfg.drag_prior, *cfg.drift_prior, cfg.drift_speed, cfg.acceleration_noise, cfg.flip_noise, cfg.flip_time,
                                   cfg.drift_noise, cfg.gate, cfg.start_gate, cfg.coast, cfg.span, *cfg.speed_range, cfg.position_sigma,
                                   cfg.velocity_sigma])
@@ -100,28 +115,27 @@ class TrackerBatch:
         times = np.broadcast_to(np.asarray(time, float), (self.count,)).copy()
         turn, shift = (np.ascontiguousarray(np.broadcast_to(home if one is None else one, (self.count, *home.shape)), float)
                        for one, home in zip((rotation, translation), self._home, strict=True))
-        _place(self._eyes, turn, shift, self._relative, self._lens)
         _tick(self.state, self.covariance, self.time, self.born, self.last_seen, self.valid, self._window_time, self._window, self._window_eyes,
-              times, measurement, np.ascontiguousarray(seen, bool), self._eyes, noise, size, self._numbers, *self._scratch)
+              times, measurement, np.ascontiguousarray(seen, bool), turn, shift, self._relative, self._lenses, noise, size, self._numbers, *self._scratch)
 
 
 @njit(cache=True)
-def _place(eyes, rotation, translation, relative, lens):
-    for i in range(len(eyes)):
-        for r in range(3):
-            for c in range(3):
-                eyes[i, 0, 3 * r + c] = rotation[i, r, c]
-                total = 0.0
-                for n in range(3):
-                    total += relative[3 * r + n] * rotation[i, n, c]
-                eyes[i, 1, 3 * r + c] = total
-            eyes[i, 0, 9 + r] = translation[i, r]
-            total = relative[9 + r]
+def _place(eyes, rotation, translation, relative, lenses):
+    """Both eyes (2, 16) of one rig whose left camera is there."""
+    for r in range(3):
+        for c in range(3):
+            eyes[0, 3 * r + c] = rotation[r, c]
+            total = 0.0
             for n in range(3):
-                total += relative[3 * r + n] * translation[i, n]
-            eyes[i, 1, 9 + r] = total
-        for n in range(4):
-            eyes[i, 0, 12 + n], eyes[i, 1, 12 + n] = lens[0, n], lens[1, n]
+                total += relative[3 * r + n] * rotation[n, c]
+            eyes[1, 3 * r + c] = total
+        eyes[0, 9 + r] = translation[r]
+        total = relative[9 + r]
+        for n in range(3):
+            total += relative[3 * r + n] * translation[n]
+        eyes[1, 9 + r] = total
+    for n in range(4):
+        eyes[0, 12 + n], eyes[1, 12 + n] = lenses[n], lenses[4 + n]
 
 
 @njit(cache=True)
@@ -243,31 +257,78 @@ def _restart(times, window, eyes, size, noise, now, numbers, x, cov, work, small
     return False
 
 
+@njit(cache=True)
+def _follow(first, count, state, covariance, clock, born, last_seen, valid, times, measurement, seen, rotation, translation, relative, lenses,
+            noise, size, numbers, block):
+    """Predict the flights of up to LANES filters from `first` on, and take in what they explain; NIS stays in the block."""
+    longest, any_seen = 0.0, False
+    for lane in range(count):
+        i = first + lane
+        if valid[i]:
+            longest = max(longest, times[i] - clock[i])
+    variance = np.ones(4)
+    for m in range(size):
+        variance[m] = noise[m, m]
+    for lane in range(LANES):
+        i = min(first + lane, first + count - 1)
+        usable = seen[i]
+        for m in range(size):
+            usable = usable and np.isfinite(measurement[i, m])
+        block[FOLLOWED * LANES + lane] = 1.0 if valid[i] and lane < count else 0.0
+        block[SEEN * LANES + lane] = 1.0 if usable else 0.0
+        any_seen = any_seen or (usable and valid[i])
+        block[DT * LANES + lane] = max(times[i] - clock[i], 0.0) if valid[i] else 0.0
+        block[ACCELERATION * LANES + lane] = numbers[6] if clock[i] - born[i] < numbers[7] else numbers[5]
+        for m in range(size):
+            block[(MEASUREMENT + m) * LANES + lane] = measurement[i, m] if usable else 0.0
+        for r in range(STATES):
+            block[r * LANES + lane] = state[i, r]
+            for c in range(r + 1):
+                block[(COVARIANCE + r * (r + 1) // 2 + c) * LANES + lane] = covariance[i, r, c]
+        for r in range(3):
+            block[(TRANSLATION + r) * LANES + lane] = translation[i, r]
+            for c in range(3):
+                block[(ROTATION + 3 * r + c) * LANES + lane] = rotation[i, r, c]
+    parts = max(1, int(np.ceil(longest / STEP_MAX - 1e-9)))
+    if longest > 0.0:
+        for _ in range(parts):
+            predict_lanes(block, 1.0 / parts, numbers[8])
+    if any_seen:
+        correct_lanes(block, relative, lenses, size == 4, variance, numbers[9])
+    for lane in range(count):
+        i = first + lane
+        if valid[i]:
+            clock[i] = max(clock[i], times[i])
+            for r in range(STATES):
+                state[i, r] = block[r * LANES + lane]
+                for c in range(r + 1):
+                    covariance[i, r, c] = covariance[i, c, r] = block[(COVARIANCE + r * (r + 1) // 2 + c) * LANES + lane]
+            explained = block[SEEN * LANES + lane] != 0.0 and 0.0 <= block[NIS * LANES + lane] <= numbers[9]
+            if explained:
+                last_seen[i] = times[i]
+                block[SEEN * LANES + lane] = 0.0  # not for a new start
+            if times[i] - last_seen[i] > numbers[11] or not np.isfinite(state[i, 0]):
+                valid[i] = False
+
+
 @njit(cache=True, parallel=True)
-def _tick(state, covariance, clock, born, last_seen, valid, window_time, window, window_eyes, times, measurement, seen, eyes, noise, size,
-          numbers, works, smalls):
-    count = len(state)
+def _tick(state, covariance, clock, born, last_seen, valid, window_time, window, window_eyes, times, measurement, seen, rotation, translation,
+          relative, lenses, noise, size, numbers, works, smalls, blocks):
+    groups = (len(state) + LANES - 1) // LANES
     for chunk in prange(_CHUNKS):
-        work = works[chunk]
+        work, block = works[chunk], blocks[chunk]
         small = (smalls[0][chunk], smalls[1][chunk], smalls[2][chunk], smalls[3][chunk], smalls[4][chunk], smalls[5][chunk], smalls[6][chunk],
                  smalls[7][chunk], smalls[8][chunk], smalls[9][chunk], smalls[10][chunk])
-        for i in range(chunk * count // _CHUNKS, (chunk + 1) * count // _CHUNKS):
-            now = times[i]
-            usable = seen[i]
-            for m in range(size):
-                usable = usable and np.isfinite(measurement[i, m])
-            if valid[i]:
-                noisy = numbers[6] if clock[i] - born[i] < numbers[7] else numbers[5]
-                predict(state[i], covariance[i], now - clock[i], noisy, numbers[8], work)
-                clock[i] = max(clock[i], now)
-                if usable:
-                    nis = _measure(state[i], covariance[i], eyes[i], measurement[i], noise, size, numbers[9], small)
-                    if 0.0 <= nis <= numbers[9]:
-                        last_seen[i] = now
-                        usable = False  # explained: not for a new start
-                if now - last_seen[i] > numbers[11] or not np.isfinite(state[i, 0]):
-                    valid[i] = False
-            if usable:
+        for group in range(chunk * groups // _CHUNKS, (chunk + 1) * groups // _CHUNKS):
+            first = group * LANES
+            count = min(LANES, len(state) - first)
+            _follow(first, count, state, covariance, clock, born, last_seen, valid, times, measurement, seen, rotation, translation, relative,
+                    lenses, noise, size, numbers, block)
+            for lane in range(count):
+                if block[SEEN * LANES + lane] == 0.0:
+                    continue
+                i = first + lane
+                now = times[i]
                 oldest = 0
                 for n in range(1, WINDOW):
                     if window_time[i, n] < window_time[i, oldest]:
@@ -275,9 +336,7 @@ def _tick(state, covariance, clock, born, last_seen, valid, window_time, window,
                 window_time[i, oldest] = now
                 for m in range(size):
                     window[i, oldest, m] = measurement[i, m]
-                for side in range(2):
-                    for n in range(16):
-                        window_eyes[i, oldest, side, n] = eyes[i, side, n]
+                _place(window_eyes[i, oldest], rotation[i], translation[i], relative, lenses)
                 x = np.empty(STATES)
                 cov = np.empty((STATES, STATES))
                 if _restart(window_time[i], window[i], window_eyes[i], size, noise, now, numbers, x, cov, work, small):
