@@ -17,10 +17,11 @@ from perception.flight import GRAVITY
 LANES = 32  # filters in a block: its rows stay in the nearest cache (22 KiB)
 STATE, COVARIANCE, DT, ACCELERATION, MEASUREMENT, ROTATION, TRANSLATION, FOLLOWED, SEEN, NIS = 0, 8, 44, 45, 46, 50, 59, 62, 63, 64  # first rows
 ROWS = 65
-_FLAGS = {"error_model": "numpy", "fastmath": {"contract"}}
+_inlined = njit(forceinline=True, error_model="numpy", fastmath={"contract"})  # no branch for a division by zero
+_compiled = njit(cache=True, error_model="numpy", fastmath={"contract"})
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _slope(v, k, s):
     """Acceleration of flight (3,) and its derivatives by velocity, as rows (3, 3), by k and by s; as in `filter.py`."""
     x, y, z = v
@@ -36,29 +37,29 @@ def _slope(v, k, s):
     return a, (jx, jy, jz), (-speed * x, -speed * y, -speed * z), (inverse * y, -inverse * x, 0.0)
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _dot3(a, b):
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _dot5(a, b):
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3] + a[4] * b[4]
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _along(a, h, b):
     """a + h b, (3,)."""
     return (a[0] + h * b[0], a[1] + h * b[1], a[2] + h * b[2])
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _tangent(j, own, change):
     """Change of the acceleration (3,) for a change of velocity, and of whatever own is the derivative by."""
     return (_dot3(j[0], change) + own[0], _dot3(j[1], change) + own[1], _dot3(j[2], change) + own[2])
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _carried(j1, j2, j3, j4, o1, o2, o3, o4, begin, dt):
     """One column of the step's Jacobian: change of position and of velocity (3,) each, for a change `begin` of velocity."""
     w1 = _tangent(j1, o1, begin)
@@ -76,7 +77,7 @@ def _carried(j1, j2, j3, j4, o1, o2, o3, o4, begin, dt):
     return move, turn
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _flight(p, v, k, s, dt):
     """One Runge-Kutta step: position, velocity, and rows (3, 5) of both by the old velocity, k and s."""
     a1, j1, k1, s1 = _slope(v, k, s)
@@ -102,18 +103,18 @@ def _flight(p, v, k, s, dt):
     return place, speed, move, turn
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _times(row, square):
     """row (5,) times a symmetric (5, 5)."""
     return (_dot5(row, square[0]), _dot5(row, square[1]), _dot5(row, square[2]), _dot5(row, square[3]), _dot5(row, square[4]))
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _plus(a, b):
     return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4])
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _turned(pp, pq, qq, move, turn, span, noise, drift_noise):
     """F P F' + Q of one step, with P in blocks: positions pp (lower triangle, 6), pq (3, 5), the rest qq (5, 5)."""
     t0, t1, t2 = _plus(_times(move[0], qq), pq[0]), _plus(_times(move[1], qq), pq[1]), _plus(_times(move[2], qq), pq[2])
@@ -138,7 +139,7 @@ def _turned(pp, pq, qq, move, turn, span, noise, drift_noise):
     return pp, pq, qq
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _image(r, t, lens, p):
     """Depth [m], pixel, and its rows (3,) by position; r rows of the world-to-camera rotation, t translation, lens fx, fy, cx, cy."""
     x, y, z = _dot3(r[0], p) + t[0], _dot3(r[1], p) + t[1], _dot3(r[2], p) + t[2]
@@ -150,7 +151,7 @@ def _image(r, t, lens, p):
     return z, lens[0] * nx + lens[2], lens[1] * ny + lens[3], row_u, row_v
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _less(row, gain, extra, a, g):
     """A row (8,) of (I - K h) P (I - K h)' + K R K': less gain times a, and extra times g, which is what the rounding left."""
     return (row[0] - gain * a[0] + extra * g[0], row[1] - gain * a[1] + extra * g[1], row[2] - gain * a[2] + extra * g[2],
@@ -158,7 +159,7 @@ def _less(row, gain, extra, a, g):
             row[6] - gain * a[6] + extra * g[6], row[7] - gain * a[7] + extra * g[7])
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _one_number(x, cov, residual, h, variance):
     """Joseph update with one number that depends on position by h (3,): x (8,), covariance (8 rows), and the share of NIS."""
     a = (_dot3((cov[0][0], cov[0][1], cov[0][2]), h), _dot3((cov[1][0], cov[1][1], cov[1][2]), h), _dot3((cov[2][0], cov[2][1], cov[2][2]), h),
@@ -176,14 +177,14 @@ def _one_number(x, cov, residual, h, variance):
     return x, cov, residual * residual * inverse
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _state(block, lane):
     """State (8,) of a lane."""
     return (block[0 * LANES + lane], block[1 * LANES + lane], block[2 * LANES + lane], block[3 * LANES + lane], block[4 * LANES + lane],
             block[5 * LANES + lane], block[6 * LANES + lane], block[7 * LANES + lane])
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _covariance(block, lane):
     """Covariance of a lane as rows (8, 8): only the lower triangle is kept in the block."""
     c00 = block[8 * LANES + lane]
@@ -204,7 +205,7 @@ def _covariance(block, lane):
             (c60, c61, c62, c63, c64, c65, c66, c76), (c70, c71, c72, c73, c74, c75, c76, c77))
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _write(block, lane, choice, x, cov):
     """State and the covariance's lower triangle into the block where choice is true."""
     block[0 * LANES + lane] = x[0] if choice else block[0 * LANES + lane]
@@ -253,7 +254,7 @@ def _write(block, lane, choice, x, cov):
     block[43 * LANES + lane] = cov[7][7] if choice else block[43 * LANES + lane]
 
 
-@njit(cache=True, **_FLAGS)
+@_compiled
 def predict_lanes(block, part, drift_noise):
     """State and covariance of the block's FOLLOWED lanes `part` of DT later, in place; part of DT must be at most STEP_MAX."""
     for lane in range(LANES):
@@ -272,13 +273,13 @@ def predict_lanes(block, part, drift_noise):
         _write(block, lane, block[FOLLOWED * LANES + lane] != 0.0, (p[0], p[1], p[2], v[0], v[1], v[2], x[6], x[7]), later)
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _rest(row):
     """Columns v, k, s of a row."""
     return (row[3], row[4], row[5], row[6], row[7])
 
 
-@njit(cache=True, **_FLAGS)
+@_compiled
 def correct_lanes(block, relative, lenses, four, variance, gate):
     """Take in the measurements of the block's FOLLOWED and SEEN lanes, in place.
 
@@ -320,12 +321,12 @@ def correct_lanes(block, relative, lenses, four, variance, gate):
         _write(block, lane, usable and total <= gate, new, tight)
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _three(block, at):
     return (block[at], block[at + LANES], block[at + 2 * LANES])
 
 
-@njit(forceinline=True, **_FLAGS)
+@_inlined
 def _moved(h, new, x):
     """What the numbers taken before have changed in the one with slope h."""
     return h[0] * (new[0] - x[0]) + h[1] * (new[1] - x[1]) + h[2] * (new[2] - x[2])
