@@ -188,6 +188,22 @@ def _bench_perception(serves: int, fps: float, lens_mm: float, shuttle: str, thr
                       f"{shown(figures['interception_fresh_median_m'][h], 100)} cm in the {figures['interception_fresh_serves'][h]} serves in view within 0.2 s before")
     console.print(f"processor time of a pair: tracking {shown(figures['p50_ms'])} ms (99 %: {shown(figures['p99_ms'])}), searching {shown(figures['search_p50_ms'])}, "
                   f"tracker and forecast {shown(figures['tracker_ms'])}; 4096 filters {shown(figures['batch_4096_tick_ms'])} ms a tick")
+    _print_noise(console, figures["noise"], lens_mm)
     for note in figures["notes"]:
         console.print(f"  note: {note}")
     return figures
+
+
+def _print_noise(console: Any, noise: dict[str, Any] | None, lens_mm: float) -> None:
+    from perception.noise import NoiseCfg
+
+    if noise is None:
+        console.print("noise model against the images: too few serves to fit one to each half")
+        return
+    apart = ", ".join(f"{name} {value:.3f} ({noise['halves'][name]:.3f})" for name, value in noise["distance"].items())
+    console.print(f"noise model fitted to one half of the serves, drawn for the other: distributions of errors differ by {apart} at most "
+                  f"(in brackets: the halves of the images from each other); {noise['reports']} reports")
+    console.print("  missed, images and model: " + ", ".join(f"{name} {m['images']:.1%} and {m['model']:.1%} of {m['frames']}" for name, m in noise["missed"].items()))
+    target = Path("runs") / "bench" / f"noise_rendered_{stamp()}.yaml"
+    NoiseCfg(**noise["noise"]).save(target, noise["sources"], f"Noise of a shuttle in rendered images, {lens_mm:g} mm lens, from `birdie bench perception`.")
+    console.print(f"  its numbers: {target}")

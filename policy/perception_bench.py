@@ -9,6 +9,7 @@ One serve in three is rendered once more without its shuttle: while a flight is 
 come when nothing flies.
 """
 
+import itertools
 import os
 import queue
 import time as clock
@@ -25,11 +26,13 @@ from perception.detector import DetectorCfg
 from perception.errors import UserError
 from perception.flight import fly
 from perception.interception import FlightNoise, Interception, at_height
+from perception.noise_truth import Reports
 from perception.pipeline import SKIRT_BEHIND, Look, Pipeline, PipelineCfg, one_core
 from perception.tracker import Track
 from perception.tracker_batch import TrackerBatch
 from perception.triangulation import SHUTTLE_SIZE
 from policy.inference import OnnxPolicy
+from policy.rendered_noise import two_sample
 from policy.watched_serves import BEFORE, Frame, Serve, record_serves, render
 from sim.robot import Robot, load_robot
 from sim.stereo import SensorCfg, StereoCameras, lens_pose
@@ -51,7 +54,8 @@ class Verdict:
     """What came of one serve. seconds rendered; views (V,) times of frames in view within RANGE; found: of those, the shuttle was among the
     candidates of both eyes; false_tracks given out; errors, time_errors by horizon, of the foretold place [m] and time [s] (inf: nothing
     was foretold); seconds of processor time of detecting, by mode, and of tracking with a forecast; turn_rate: largest of the camera
-    [rad/s]; notes of the pipeline; empty_seconds rendered once more without shuttle, empty_false_tracks of what moved there."""
+    [rad/s]; notes of the pipeline; reports: per frame in view at any range its time, the shuttle's place from the left camera (3,) [m] along the
+    world's axes, that camera's rotation (3, 3), what the eyes reported (3,) u, v, disparity [px] or nan, and how fast the camera turns [rad/s]; empty_seconds rendered once more without shuttle, empty_false_tracks of what moved there."""
 
     seconds: float = 0.0
     empty_seconds: float = 0.0
@@ -66,6 +70,7 @@ class Verdict:
     track: list[float] = field(default_factory=list)
     turn_rate: float = 0.0
     notes: list[str] = field(default_factory=list)
+    reports: list[tuple[float, Array, Array, Array, float]] = field(default_factory=list)
 
 
 def judge(serve: Serve, frames: Iterable[Frame], rig: StereoRig, cfg: PipelineCfg = PipelineCfg()) -> Verdict:
@@ -85,10 +90,10 @@ def judge(serve: Serve, frames: Iterable[Frame], rig: StereoRig, cfg: PipelineCf
             born = look.track.born
             balance[born] = balance.get(born, 0) + (-1 if _is_of_shuttle(look.track, f) else 1)
         said.append((f.time, look.track))
-        if last is not None:
-            out.turn_rate = max(out.turn_rate, rig.fps * float(np.linalg.norm(f.pose.rotation - last)) / np.sqrt(2))
+        turned = 0.0 if last is None else rig.fps * float(np.linalg.norm(f.pose.rotation - last)) / np.sqrt(2)
+        out.turn_rate = max(out.turn_rate, turned)
         last = f.pose.rotation
-        _count(out, serve, f, look, rig)
+        _count(out, serve, f, look, rig, turned)
     out.seconds, out.notes = len(said) / rig.fps, pipeline.notes()
     out.false_tracks = sum(b > 0 for b in balance.values())
     when, where = serve.meeting
@@ -108,8 +113,8 @@ def _is_of_shuttle(track: Track, frame: Frame) -> bool:
     return bool(off < max(TRUE_TRACK[0], TRUE_TRACK[1] * distance))
 
 
-def _count(out: Verdict, serve: Serve, frame: Frame, look: Look, rig: StereoRig) -> None:
-    """Whether the shuttle was in view of both eyes within RANGE, and whether both have a candidate on it."""
+def _count(out: Verdict, serve: Serve, frame: Frame, look: Look, rig: StereoRig, turn_rate: float) -> None:
+    """Whether the shuttle was in view of both eyes within RANGE, and whether both have a candidate on it; and what they report of it."""
     if frame.truth is None or frame.shows.min() < SEEN:
         return
     x = serve.shuttle(np.array([frame.time]))[0]
@@ -118,9 +123,34 @@ def _count(out: Verdict, serve: Serve, frame: Frame, look: Look, rig: StereoRig)
     distance = float(np.linalg.norm(middle - frame.pose.centre))
     size = SHUTTLE_SIZE * rig.left.fx / distance
     eyes = ((rig.left, pixels[:2], look.left), (rig.right, pixels[2:], look.right))
-    if distance < RANGE and all(camera.inside(p[None], size)[0] for camera, p, _ in eyes):
+    if not all(camera.inside(p[None], size)[0] for camera, p, _ in eyes):
+        return
+    near = [_nearest(c.pixels, p, max(3.0, 0.75 * size)) for _, p, c in eyes]
+    found = near[0] is not None and near[1] is not None
+    if distance < RANGE:
         out.views.append(frame.time)
-        out.found += all(bool((np.linalg.norm(c.pixels - p, axis=1) < max(3.0, 0.75 * size)).any()) for _, p, c in eyes)
+        out.found += found
+    left, right = near
+    report = np.full(3, np.nan) if left is None or right is None else np.array([left[0], left[1], left[0] - right[0]])
+    out.reports.append((frame.time, middle - frame.pose.centre, frame.pose.rotation, report, turn_rate))
+
+
+def _nearest(candidates: Array, pixel: Array, reach: float) -> Array | None:
+    """The candidate (2,) [px] nearest to pixel, within reach [px]."""
+    off = np.linalg.norm(candidates - pixel, axis=1)
+    return candidates[off.argmin()] if len(off) and off.min() < reach else None
+
+
+def reports_of(verdicts: list[Verdict]) -> Reports:
+    """What the eyes reported in all serves, with the truth; velocities are from one frame to the next, without the camera's turn."""
+    rows = []
+    for number, verdict in enumerate(verdicts):
+        for (t0, before, _, _, _), (t1, place, rotation, report, turn) in itertools.pairwise(verdict.reports):
+            if t1 - t0 < 0.05:
+                rows.append((number, rotation @ place, rotation @ (place - before) / (t1 - t0), turn, report))
+    columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else [np.empty((0, *shape)) for shape in ((), (3,), (3,), (), (3,))]
+    flight, places, velocities, turns, measurement = columns
+    return Reports(flight, places, velocities, turns, measurement, np.isfinite(measurement[:, 0]))
 
 
 def _foretell(track: Track, height: float, cfg: PipelineCfg) -> Interception | None:
@@ -197,8 +227,10 @@ def bench_perception(serves: int = 100, fps: float = 60.0, lens_mm: float = 4, s
                 progress(done, len(played), (clock.monotonic() - start) / done * (len(played) - done))
         for job in jobs:
             verdicts += job.result()
-    return {**summarise(verdicts), **time_alone(load_robot(policy.contract.robot), played[:TIMED], rig, SensorCfg(shuttle=shuttle), cfg), "batch_4096_tick_ms": batch_tick_ms(rig), "fps": fps, "lens_mm": lens_mm, "shuttle": shuttle,
-            "seed": seed, "training": {k: policy.training.get(k) for k in ("steps", "commit")}}
+    sensor = SensorCfg(shuttle=shuttle)
+    alone = time_alone(load_robot(policy.contract.robot), played[:TIMED], rig, sensor, cfg)
+    return {**summarise(verdicts), **alone, "batch_4096_tick_ms": batch_tick_ms(rig), "fps": fps, "lens_mm": lens_mm, "shuttle": shuttle,
+            "noise": two_sample(rig, reports_of(verdicts), sensor.exposure), "seed": seed, "training": {k: policy.training.get(k) for k in ("steps", "commit")}}
 
 
 def summarise(verdicts: list[Verdict]) -> dict[str, Any]:
