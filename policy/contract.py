@@ -59,6 +59,11 @@ class PolicyContract:
     observation_clip: float  # after the normaliser inside the policy
     version: int = VERSION
 
+    @property
+    def sees(self) -> bool:
+        """Whether the policy is told where its camera saw the shuttle."""
+        return any(t.name == "detected" for t in self.observation)
+
     def to_json(self) -> str:
         """One JSON object; `from_json` gives back an equal contract."""
         out: dict[str, Any] = {}

@@ -15,12 +15,15 @@ FORWARD = 0.05  # [m] middle of the targets ahead of home: our choice, most of t
 @dataclass(frozen=True)
 class CurriculumCfg:
     """start, top: spread of targets, 1 is the box that evaluation draws from; step: growth per update; top_share: fastest racket, of the
-    robot's swing speed."""
+    robot's swing speed; seen_share: of swings of which the robot knows what it sees, where it has a camera; rush_share: of swings with no more
+    time than 0.6 to 1.5 s, wherever the target is."""
 
     start: float = 0.3
     top: float = 1.5
     step: float = 0.1
     top_share: float = 0.75
+    seen_share: float = 0.0
+    rush_share: float = 0.0
 
 
 @dataclass
@@ -43,6 +46,7 @@ class Curriculum:
             hurry=later, wait_share=0.3 * later, wait=(5, 70),
             speed=(SLOWEST, SLOWEST + (self.cfg.top_share * scale.swing_speed - SLOWEST) * ease),
             elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.5 * later,
+            seen_share=self.cfg.seen_share * later, rush_share=self.cfg.rush_share * later,
         )
 
     def randomization(self) -> float:

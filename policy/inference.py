@@ -10,7 +10,7 @@ import onnxruntime
 from perception.errors import UserError
 from policy import SHIPPED
 from policy.contract import PolicyContract
-from policy.observations import RobotState, SwingCommand, build_observation, sense
+from policy.observations import RobotState, Sighting, SwingCommand, build_observation, sense
 from policy.symmetry import action_mirror, observation_mirror
 
 METADATA_CONTRACT, METADATA_TRAINING = "birdie_contract", "birdie_training"
@@ -50,12 +50,13 @@ class OnnxPolicy:
         """Actions (N, J), before offset and scale, for observations (N, A) float32."""
         return self._session.run(["action"], {"observation": np.ascontiguousarray(observation, np.float32)})[0]
 
-    def act(self, state: RobotState, command: SwingCommand, previous_action: Array, side: Array) -> tuple[Array, Array]:
+    def act(self, state: RobotState, command: SwingCommand, previous_action: Array, side: Array,
+            sighting: Sighting | None = None) -> tuple[Array, Array]:
         """From measured state to (joint targets (N, J) [rad], action (N, J) to hand back as previous_action).
 
-        side (N,): `symmetry.target_side` at the moment the command appeared.
+        side (N,): `symmetry.target_side` at the moment the command appeared; sighting: what the camera saw, for a policy that sees.
         """
-        observation = build_observation(sense(self.contract, state, command, previous_action))
+        observation = build_observation(sense(self.contract, state, command, previous_action, sighting))
         action = self.action_mirror.where(self(self.observation_mirror.where(observation, side)), side)
         action = np.clip(action, -self.contract.action_clip, self.contract.action_clip)
         return self.contract.joint_targets(action), action

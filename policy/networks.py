@@ -80,12 +80,14 @@ class AsymmetricMlp(nn.Module):
 class BadmintonPolicy(ActorCriticPolicy):
     """ActorCriticPolicy with an AsymmetricMlp and one exploration width per joint.
 
-    std_init: (J,) initial standard deviations. actor_size: length of the actor part. clip: of the normaliser.
+    std_init: (J,) initial standard deviations. actor_size: length of the actor part. clip: of the normaliser. constrained: with a
+    critic of its own for the cost that `constraint.py` limits.
     """
 
     def __init__(self, *args: Any, actor_size: int, std_init: np.ndarray, clip: float, hidden: tuple[int, ...] = (256, 128),
-                 **kwargs: Any) -> None:
+                 constrained: bool = False, **kwargs: Any) -> None:
         self._build_args = (actor_size, list(hidden), clip)
+        self.constrained = constrained
         super().__init__(*args, **kwargs)
         with torch.no_grad():
             self.log_std.copy_(torch.log(torch.as_tensor(std_init, dtype=torch.float32)))
@@ -94,6 +96,12 @@ class BadmintonPolicy(ActorCriticPolicy):
         actor_size, hidden, clip = self._build_args
         # the type of SB3's attribute is its own MlpExtractor; this one offers the same calls
         self.mlp_extractor = AsymmetricMlp(self.features_dim, actor_size, hidden, clip)  # type: ignore[assignment]
+        if self.constrained:
+            self.cost_critic = nn.Sequential(mlp([self.features_dim, hidden[-1]]), nn.Linear(hidden[-1], 1))
+
+    def predict_costs(self, observation: Tensor) -> Tensor:
+        """(B,) expected discounted cost, for observations (B, D)."""
+        return self.cost_critic(self.mlp_extractor.normaliser(observation)).flatten()  # type: ignore[operator]
 
     def judge(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values (B,), log probabilities of actions (B,) and entropy () for observations (B, D): `evaluate_actions` of

@@ -16,6 +16,8 @@ Array = np.ndarray
 
 REFERENCE_TIME = 0.1  # [s] over which the racket's reference path bends into the strike velocity; training-recipe value
 WALK_GAIN = 2.0  # [1/s] wanted base speed for each metre that is left to walk
+SPRINT, SPRINT_MARGIN = 2.5, 0.15  # a policy that sees is asked for up to so many times the walking speed where a target leaves no time
+# but this [s]; our choice: 2 m/s is a fast trot of this robot
 HOME_FROM = 0.15  # [m] from home at which the robot, with nothing to hit, walks back
 TIME_CAP = 2.5  # [s] later strikes look the same
 
@@ -49,6 +51,15 @@ class SwingCommand:
 
 
 @dataclass
+class Sighting:
+    """What N robots' cameras saw last: position (N, 3) of the shuttle relative to home, court axes [m]; detected (N,) bool, of no meaning
+    where False."""
+
+    position: Array
+    detected: Array
+
+
+@dataclass
 class Sense:
     """Everything the terms read, computed once per step. Suffix _b: base frame; all (N, ...)."""
 
@@ -73,6 +84,8 @@ class Sense:
     distance: Array  # (N,) horizontal, shoulder to target
     walk: Array  # (N, 2) wanted base velocity, court axes [m/s]
     walk_b: Array
+    shuttle_b: Array  # from the base; zero where nothing was detected
+    detected: Array  # (N, 1) 1.0 where it was
 
 
 def reference(command: SwingCommand) -> Array:
@@ -81,8 +94,8 @@ def reference(command: SwingCommand) -> Array:
     return command.position - command.velocity * REFERENCE_TIME * (1 - np.exp(-t / REFERENCE_TIME))
 
 
-def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, previous_action: Array) -> Sense:
-    """Derive what the observation terms and the rewards share."""
+def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, previous_action: Array, sighting: Sighting | None = None) -> Sense:
+    """Derive what the observation terms and the rewards share. sighting: None where there is no camera, as if nothing was detected."""
     scale = contract.scale
     racket = racket_state(contract.chain, state.position, state.quaternion, state.velocity, state.angular_velocity,
                           state.q[:, contract.arm_index], state.qd[:, contract.arm_index])
@@ -95,10 +108,19 @@ def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, pr
     distance = np.maximum(np.linalg.norm(flat, axis=1), 1e-6)
     to_home = -state.position[:, :2]
     home_distance = np.maximum(np.linalg.norm(to_home, axis=1), 1e-6)
-    speed = np.where(command.active, np.minimum(scale.walk_speed, WALK_GAIN * np.maximum(0.0, distance - scale.walk_from)),
+    pace = scale.walk_speed
+    if contract.sees:
+        needed = (distance - scale.walk_from) / np.maximum(command.time_left - SPRINT_MARGIN, 0.1)
+        pace = np.clip(needed, scale.walk_speed, SPRINT * scale.walk_speed)
+    speed = np.where(command.active, np.minimum(pace, SPRINT * WALK_GAIN * np.maximum(0.0, distance - scale.walk_from)) if contract.sees
+                     else np.minimum(pace, WALK_GAIN * np.maximum(0.0, distance - scale.walk_from)),
                      np.minimum(scale.walk_speed, WALK_GAIN * np.maximum(0.0, home_distance - HOME_FROM)))
     walk = speed[:, None] * np.where(command.active[:, None], flat / distance[:, None], to_home / home_distance[:, None])
-    vectors = np.zeros((len(speed), 3, 9))
+    vectors = np.zeros((len(speed), 3, 10))
+    detected = np.zeros((len(speed), 1))
+    if sighting is not None:
+        detected = sighting.detected.astype(float)[:, None]
+        vectors[:, :, 9] = (sighting.position - state.position) * detected
     vectors[:, 2, 0] = -1.0
     vectors[:, :, 1] = state.velocity
     vectors[:, :, 2] = to_target
@@ -114,7 +136,7 @@ def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, pr
     walk_b = np.stack([cos * walk[:, 0] + sin * walk[:, 1], -sin * walk[:, 0] + cos * walk[:, 1]], axis=1)
     return Sense(contract, state, command, racket, previous_action, on, vectors_b[:, :, 0], vectors_b[:, :, 1], yaw,
                  vectors_b[:, :, 2], error, vectors_b[:, :, 3], vectors_b[:, :, 4], vectors_b[:, :, 5], vectors_b[:, :, 6],
-                 vectors_b[:, :, 7], reference_error, vectors_b[:, :, 8], distance, walk, walk_b)
+                 vectors_b[:, :, 7], reference_error, vectors_b[:, :, 8], distance, walk, walk_b, vectors_b[:, :, 9], detected)
 
 
 @dataclass(frozen=True)
@@ -179,14 +201,19 @@ TERMS: tuple[Term, ...] = (
     Term("joint_hint", "A", 1.0, "arm_joints", _joint_hint),
     Term("rate_hint", "A", 0.1, "arm_joints", _rate_hint),
 )
+SIGHT: tuple[Term, ...] = (  # of a policy that sees for itself
+    Term("shuttle_b", 3, 0.2, "vector", lambda s: s.shuttle_b),
+    Term("detected", 1, 1.0, "scalar", lambda s: s.detected),
+)
+BY_NAME = {t.name: t for t in (*TERMS, *SIGHT)}
 
 
-def term_specs(joints: int, arm_joints: int) -> tuple[TermSpec, ...]:
+def term_specs(joints: int, arm_joints: int, sees: bool = False) -> tuple[TermSpec, ...]:
     """The terms as the contract records them, for a robot with so many joints."""
     sizes = {"J": joints, "A": arm_joints}
-    return tuple(TermSpec(t.name, t.size if isinstance(t.size, int) else sizes[t.size], t.scale) for t in TERMS)
+    return tuple(TermSpec(t.name, t.size if isinstance(t.size, int) else sizes[t.size], t.scale) for t in (*TERMS, *(SIGHT if sees else ())))
 
 
 def build_observation(s: Sense) -> Array:
-    """(N, size) float32, terms in contract order, each times its scale. Not mirrored: see `policy/symmetry.py`."""
-    return np.concatenate([t.scale * t.compute(s) for t in TERMS], axis=1, dtype=np.float32)
+    """(N, size) float32, the contract's terms in its order, each times its scale. Not mirrored: see `policy/symmetry.py`."""
+    return np.concatenate([t.scale * BY_NAME[t.name].compute(s) for t in s.contract.observation], axis=1, dtype=np.float32)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from perception.errors import UserError
+from policy.constraint import ConstraintCfg, normalised_cost, penalty
 from policy.networks import BadmintonPolicy
 from policy.off_policy import OffPolicyCfg, balanced_bounds, behaviour_weight, clipped_objective
 from policy.rollout import Rollout
@@ -91,9 +92,10 @@ class BatchPPO(PPO):
     rollout: Rollout
 
     def __init__(self, env: VecEnv, source: Callable[[BadmintonPolicy], Source], legs: np.ndarray, total_steps: int,
-                 anneal: AnnealCfg = AnnealCfg(), off_policy: OffPolicyCfg = OffPolicyCfg(), **kwargs: Any) -> None:
+                 anneal: AnnealCfg = AnnealCfg(), off_policy: OffPolicyCfg = OffPolicyCfg(), constraint: ConstraintCfg | None = None,
+                 **kwargs: Any) -> None:
         super().__init__(BadmintonPolicy, env, device="cpu", **kwargs)
-        self.legs, self.anneal, self.total_steps, self.off_policy = legs, anneal, total_steps, off_policy
+        self.legs, self.anneal, self.total_steps, self.off_policy, self.constraint = legs, anneal, total_steps, off_policy, constraint
         self.source = source(self.policy)
         self.rate = float(self.learning_rate) if not callable(self.learning_rate) else 5e-4
         self.version = self.too_old = 0
@@ -142,6 +144,14 @@ class BatchPPO(PPO):
         last_value = self.policy.predict_values(r.last_observation).flatten()
         return values, generalised_advantage(rewards, values, last_value, r.done, self.gamma, self.gae_lambda)
 
+    @torch.no_grad()
+    def _cost_advantages(self, r: Rollout, limit: ConstraintCfg) -> tuple[Tensor, Tensor]:
+        """Advantages and returns (T * N,) of the cost; an episode that ends by its length is taken to cost nothing more."""
+        cost = limit.cost(r.load)
+        values = self.policy.predict_costs(r.observation.flatten(0, 1)).view_as(cost)
+        advantages = generalised_advantage(cost, values, self.policy.predict_costs(r.last_observation), r.done, self.gamma, self.gae_lambda)
+        return advantages.flatten(), (advantages + values).flatten()
+
     def train(self) -> None:
         """Clipped PPO epochs over the rollout (Schulman et al. 2017, arXiv 1707.06347), then schedules and normaliser."""
         start = time.perf_counter()
@@ -158,6 +168,11 @@ class BatchPPO(PPO):
             with torch.no_grad():
                 proximal = policy.judge(obs, act)[1]
             weight, logp = behaviour_weight(proximal, logp), proximal
+        limit, cost_adv, cost_ret, weight_now = self.constraint, None, None, 0.0
+        if limit is not None:
+            cost_adv, cost_ret = self._cost_advantages(r, limit)
+            cost_adv, violation = normalised_cost(cost_adv, cost_ret, self.gamma, limit.budget)
+            weight_now = limit.weight_at(self._n_updates // self.n_epochs)
         clip = float(self.clip_range(1.0))  # type: ignore[operator]
         target = self.anneal.at(self.done_share, self.anneal.kl)
         sums = dict.fromkeys(("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "clip_low", "clip_high", "positive_share"), 0.0)
@@ -170,6 +185,7 @@ class BatchPPO(PPO):
             order = torch.randperm(len(obs))
             p_obs, p_act, p_logp, p_adv, p_ret = obs[order], act[order], logp[order], adv[order], returns[order]
             p_weight = None if weight is None else weight[order]
+            p_cost = None if cost_adv is None or cost_ret is None else (cost_adv[order], cost_ret[order])
             for i in range(0, len(obs), self.batch_size):
                 part = slice(i, i + self.batch_size)
                 values, new_logp, mean_entropy = policy.judge(p_obs[part], p_act[part])
@@ -184,6 +200,9 @@ class BatchPPO(PPO):
                 surrogate = (objective if p_weight is None else p_weight[part] * objective).mean()
                 value_loss = F.mse_loss(values, p_ret[part])
                 loss = -surrogate - self.ent_coef * mean_entropy + self.vf_coef * value_loss
+                if p_cost is not None:
+                    loss = loss + weight_now * penalty(ratio, p_cost[0][part], violation, clip)
+                    loss = loss + F.mse_loss(policy.predict_costs(p_obs[part]), p_cost[1][part])
                 policy.optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), self.max_grad_norm)
@@ -209,6 +228,8 @@ class BatchPPO(PPO):
             self.last_losses = {name: value / batches for name, value in sums.items()}
             self.last_losses["explained_variance"] = float(1 - torch.var(returns - old_values) / torch.var(returns))
             self.last_losses["staleness"] = float(self.version - 1 - r.version)
+        if limit is not None and batches:
+            self.last_losses |= {"cost": float(limit.cost(r.load).mean()), "violation": float(violation), "cost_weight": weight_now}
         if off.clip == "fixed":
             self.last_losses.pop("positive_share", None)
         for name, value in self.last_losses.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policy.observations import Sense
+from policy.observations import Sense, SwingCommand
 from sim.kinematics import RacketState
 
 Array = np.ndarray
@@ -29,12 +29,16 @@ class Widths:
 
 @dataclass
 class Transition:
-    """One control step of N robots after physics, before the next command. sense: the new state against the old command; racket:
-    the true one, which a biased encoder or a bent mount hides from the robot;
+    """One control step of N robots after physics, before the next command. sense: the new state against the old command as the robot
+    knows it; command: as it is; watched: (due, known, off) (N,) each, whether a shuttle is in the air that the robot has to see, whether it
+    has an interception, and by how much that is wrong [m], None for robots without cameras; racket: the true one, which a biased encoder or a bent
+    mount hides from the robot;
     struck (N,): the commanded moment was now; torque, drive_speed (N, J); foot_slip (N,) sum over standing feet of
     squared speed [m^2/s^2]; speed_limit (J,), leg (J,) bool."""
 
     sense: Sense
+    command: SwingCommand
+    watched: tuple[Array, Array, Array] | None
     racket: RacketState
     action: Array
     previous_action: Array
@@ -49,17 +53,17 @@ class Transition:
     @property
     def position_error(self) -> Array:
         """(N,) racket centre to commanded point [m]."""
-        return np.linalg.norm(self.sense.command.position - self.racket.position, axis=1)
+        return np.linalg.norm(self.command.position - self.racket.position, axis=1)
 
     @property
     def velocity_error(self) -> Array:
         """(N,) racket velocity against the commanded one [m/s]."""
-        return np.linalg.norm(self.sense.command.velocity - self.racket.velocity, axis=1)
+        return np.linalg.norm(self.command.velocity - self.racket.velocity, axis=1)
 
     @property
     def normal_cosine(self) -> Array:
         """(N,) cosine between the face normal and the commanded one."""
-        return np.sum(self.sense.command.normal * self.racket.normal, axis=1)
+        return np.sum(self.command.normal * self.racket.normal, axis=1)
 
 
 def strike_position(t: Transition) -> Array:
@@ -69,7 +73,7 @@ def strike_position(t: Transition) -> Array:
 
 def strike_velocity(t: Transition) -> Array:
     """Closeness of the racket velocity to the commanded one, relative to its speed, at the moment."""
-    speed = np.linalg.norm(t.sense.command.velocity, axis=1)
+    speed = np.linalg.norm(t.command.velocity, axis=1)
     return t.struck / (1 + t.velocity_error / (t.widths.velocity * (0.3 * speed + 0.5)))
 
 
@@ -83,6 +87,14 @@ def track_reference(t: Transition) -> Array:
     """Racket near its reference path during the last half second."""
     late = t.sense.command.active & (t.sense.command.time_left <= 0.5)
     return late * np.exp(-np.linalg.norm(t.sense.reference_error, axis=1) / t.widths.track)
+
+
+def interception(t: Transition) -> Array:
+    """Closeness of the interception that the robot believes to the true one, while a shuttle is in the air: makes it look where it should."""
+    if t.watched is None:
+        return np.zeros(len(t.action))
+    due, known, off = t.watched
+    return due * known / (1 + off / 0.2)
 
 
 def walk(t: Transition) -> Array:
@@ -164,7 +176,7 @@ def over_speed(t: Transition) -> Array:
 
 
 STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 6.0, strike_velocity: 3.0, strike_normal: 3.0}
-GUIDE: dict[Callable[[Transition], Array], float] = {track_reference: 0.06, walk: 0.06, reach_excess: -0.05, alive: 0.03}
+GUIDE: dict[Callable[[Transition], Array], float] = {track_reference: 0.06, interception: 0.06, walk: 0.06, reach_excess: -0.05, alive: 0.03}
 REGULARISE: dict[Callable[[Transition], Array], float] = {
     tilt: -0.05, heading: -0.02, low_base: -0.5, bounce: -0.02, action_rate: -5e-4, action_size: -1e-4, leg_speed: -2e-5,
     torque: -3e-7, leg_pose: -1e-3, idle_pose: -2e-3, foot_slip: -0.02, over_speed: -1e-2,

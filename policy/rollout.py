@@ -19,6 +19,9 @@ class StrikeLog:
     episodes: int = 0
     falls: int = 0
     steps: int = 0
+    overloads: float = 0.0  # share of robots over the limit of the arm's supply, summed over steps
+    known: list[float] = field(default_factory=list)  # share of robots with an interception while a shuttle is in the air
+    off: list[float] = field(default_factory=list)  # and its mean error [m]
     reward: float = 0.0
     terms: dict[str, float] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
@@ -32,6 +35,12 @@ class StrikeLog:
         self.episodes += int(step.done.sum())
         self.falls += int((step.terminated & ~step.blown).sum())
         self.steps += 1
+        self.overloads += float((step.load > 1).mean())
+        if step.watched is not None and step.watched[0].any():
+            due, known, off = step.watched
+            self.known.append(float(known[due].mean()))
+            if (due & known).any():
+                self.off.append(float(off[due & known].mean()))
         self.reward += float(step.reward.mean())
         for name, value in step.reward_terms.items():
             if np.isfinite(value):  # a fault of one robot must not hide the others' mean for good
@@ -44,7 +53,9 @@ class StrikeLog:
         self.position += other.position
         self.velocity += other.velocity
         self.cosine += other.cosine
-        for name in ("episodes", "falls", "steps", "reward"):
+        self.known += other.known
+        self.off += other.off
+        for name in ("episodes", "falls", "steps", "overloads", "reward"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for mine, others in ((self.terms, other.terms), (self.faults, other.faults)):
             for key, value in others.items():
@@ -61,7 +72,7 @@ class Rollout:
     """T steps of N robots.
 
     observation (T, N, D) before each step; action (T, N, J); log_prob (T, N) of the action under the policy that chose it;
-    reward, done (T, N); last_observation (N, D) after the last step; truncated (K, 2): (step, robot) of episodes that ended by their
+    reward, done (T, N); load (T, N): current that the arm drew, in shares of its limit; last_observation (N, D) after the last step; truncated (K, 2): (step, robot) of episodes that ended by their
     length, with the observation they ended in (K, D). version: how many updates the policy that chose had seen. seconds: wall time
     by phase.
     """
@@ -71,6 +82,7 @@ class Rollout:
     log_prob: Tensor
     reward: Tensor
     done: Tensor
+    load: Tensor
     last_observation: Tensor
     truncated: Tensor
     truncated_observation: Tensor
@@ -82,7 +94,7 @@ class Rollout:
     def empty(steps: int, robots: int, observations: int, joints: int) -> "Rollout":
         """Room for a rollout, to be filled in place again and again."""
         return Rollout(torch.empty(steps, robots, observations), torch.empty(steps, robots, joints), torch.empty(steps, robots),
-                       torch.empty(steps, robots), torch.empty(steps, robots), torch.empty(robots, observations),
+                       torch.empty(steps, robots), torch.empty(steps, robots), torch.empty(steps, robots), torch.empty(robots, observations),
                        torch.empty(0, 2, dtype=torch.long), torch.empty(0, observations))
 
     @property
@@ -101,11 +113,11 @@ class Rollout:
             rows.append(part.truncated + torch.tensor([0, first]))
             first += part.reward.shape[1]
             log.merge(part.log)
-        observation, action, log_prob, reward, done = (
-            torch.cat([getattr(p, name) for p in parts], dim=1) for name in ("observation", "action", "log_prob", "reward", "done"))
+        observation, action, log_prob, reward, done, load = (
+            torch.cat([getattr(p, name) for p in parts], dim=1) for name in ("observation", "action", "log_prob", "reward", "done", "load"))
         seconds: dict[str, float] = {}
         for part in parts:
             for key, value in part.seconds.items():
                 seconds[key] = seconds.get(key, 0.0) + value / len(parts)
-        return Rollout(observation, action, log_prob, reward, done, torch.cat([p.last_observation for p in parts]), torch.cat(rows),
+        return Rollout(observation, action, log_prob, reward, done, load, torch.cat([p.last_observation for p in parts]), torch.cat(rows),
                        torch.cat([p.truncated_observation for p in parts]), min(p.version for p in parts), log, seconds)

@@ -68,6 +68,7 @@ class Sampler:
             step = self.env.step_arrays(action.numpy(), log)
             out.reward[t] = torch.from_numpy(step.reward)
             out.done[t] = torch.from_numpy(step.done)
+            out.load[t] = torch.from_numpy(step.load)
             if step.truncated.any():
                 rows = torch.from_numpy(step.truncated).nonzero()
                 truncated.append(torch.cat([torch.full_like(rows, t), rows], dim=1))

@@ -23,7 +23,8 @@ RETURN_PLACE = (2.2, 0.0)  # [m] world: where play sends the return; our choice,
 class Swings:
     """N swings. wait (N,), time (N,) [control steps]; position, normal, velocity (N, 3) relative to home [m, -, m/s];
     launch (N,) [control steps] before the strike at which the shuttle appears (0: none) with shuttle_position and
-    shuttle_velocity (N, 3) [world], drag, drift (N,); tag (N,): number of the shot, -1 for drawn ones."""
+    shuttle_velocity (N, 3) [world], drag, drift (N,); tag (N,): number of the shot, -1 for drawn ones; seen (N,): the robot knows of
+    place and time what it sees (`perceive.py`), else it is told the truth."""
 
     wait: Array
     time: Array
@@ -36,6 +37,7 @@ class Swings:
     drag: Array
     drift: Array
     tag: Array
+    seen: Array
 
     def take(self, ids: Array) -> "Swings":
         """The swings ids."""
@@ -47,7 +49,7 @@ class Swings:
         zero, vector = np.zeros(count), np.zeros((count, 3))
         forward = np.tile([1.0, 0.0, 0.0], (count, 1))
         return Swings(np.full(count, np.iinfo(np.int64).max // 2), np.ones(count, int), vector, forward, vector.copy(), zero.astype(int),
-                      vector.copy(), vector.copy(), zero, zero.copy(), np.full(count, -1))
+                      vector.copy(), vector.copy(), zero, zero.copy(), np.full(count, -1), np.zeros(count, bool))
 
     def put(self, ids: Array, other: "Swings") -> None:
         """Overwrite swings ids with other, in order."""
@@ -59,7 +61,8 @@ class Swings:
 class SwingRange:
     """From what swings are drawn. x, y, height: (low, high) relative to home, height above the standing base [m]; speed [m/s];
     time, wait [control steps, high excluded]; wait_share: part of swings with a wait; elevation, azimuth [rad] of the normal;
-    planned_share: part of commands that come from the strike planner; hurry: 0 to 1, how far the shortest time sinks from
+    planned_share: part of commands that come from the strike planner; seen_share: part of swings of which the robot knows what it sees,
+    whose flights begin at their hit; rush_share: part of the others with 0.6 s or more wherever they are; hurry: 0 to 1, how far the shortest time sinks from
     time[0] towards what the target's distance allows at best."""
 
     x: tuple[float, float]
@@ -73,6 +76,8 @@ class SwingRange:
     azimuth: tuple[float, float] = (-0.4, 0.4)
     planned_share: float = 0.0
     hurry: float = 0.0
+    seen_share: float = 0.0
+    rush_share: float = 0.0
 
     @staticmethod
     def box(scale: TaskScale, spread: float = 1.0, top_speed: float | None = None) -> "SwingRange":
@@ -84,6 +89,7 @@ class SwingRange:
 
 
 SLOWEST = 2.0  # [m/s] of the racket; our choice: a push at the net, slower strikes are of no use
+RUSH = 30  # [control steps] shortest time of a rushed target: 0.6 s, what is left when a hard shot is first seen
 BEST_TIME, BEST_PACE = 25.0, 32.0  # [control steps] a near target in 0.5 s; a far one 0.64 of its walking time later: arm and legs share the way
 
 
@@ -127,13 +133,17 @@ def draw_swings(rng: np.random.Generator, count: int, span: SwingRange, pool: Sh
     velocity = np.where(planned[:, None], pool.velocity[shot], velocity)
     best = BEST_TIME + BEST_PACE / pool.scale.walk_speed * np.hypot(position[:, 0], position[:, 1])
     shortest = np.minimum(span.time[0], span.time[0] + span.hurry * (best - span.time[0]))
+    if span.rush_share:
+        shortest = np.where(rng.random(count) < span.rush_share, RUSH, shortest)
     time = rng.integers(np.round(shortest).astype(int), span.time[1])
     wait = np.where(rng.random(count) < span.wait_share, rng.integers(*span.wait, size=count), 0)
     # a long flight enters the scene on its way; a little later than the command, so that the last return has time to land
     launch = np.maximum(np.minimum(pool.steps[shot], time - 10), 1)
+    seen = rng.random(count) < span.seen_share if span.seen_share else np.zeros(count, bool)
+    launch, time = np.where(seen, pool.steps[shot], launch), np.where(seen, pool.steps[shot] + 1, time)
     start = pool.path[shot, pool.steps[shot] - launch]
     return Swings(wait, time, position, normal, velocity, launch, start[:, :3] + position + [HOME_X, 0, 0], start[:, 3:],
-                  pool.drag[shot], pool.drift[shot], np.full(count, -1))
+                  pool.drag[shot], pool.drift[shot], np.full(count, -1), seen)
 
 
 def swings_for_shots(shots: Shots, height: float, wait: int, place: Array | None = None) -> tuple[Swings, Array]:
@@ -151,6 +161,7 @@ def swings_for_shots(shots: Shots, height: float, wait: int, place: Array | None
     n = len(usable)
     strike = plan_strike(met.meeting[:, :3], met.meeting[:, 3:], np.tile([RETURN_PLACE], (n, 1)), met.shots.drag, met.shots.drift)
     return Swings(np.full(n, wait), met.steps.copy(), strike.position - [HOME_X, 0, 0], strike.normal, strike.velocity,
-                  met.steps.copy(), met.path[:, 0, :3], met.path[:, 0, 3:], met.shots.drag, met.shots.drift, usable), usable
+                  met.steps.copy(), met.path[:, 0, :3], met.path[:, 0, 3:], met.shots.drag, met.shots.drift, usable,
+                  np.zeros(n, bool)), usable
 
 

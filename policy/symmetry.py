@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from policy.contract import PolicyContract
-from policy.observations import TERMS
+from policy.observations import BY_NAME
 
 Array = np.ndarray
 
@@ -46,7 +46,8 @@ def observation_mirror(contract: PolicyContract) -> SignedPermutation:
         "arm_joints": (np.array([arm_place[int(contract.mirror_index[j])] for j in arm]), contract.mirror_sign[arm]),
     }
     index, sign, start = [], [], 0
-    for term, spec in zip(TERMS, contract.observation, strict=True):
+    for spec in contract.observation:
+        term = BY_NAME[spec.name]
         if term.mirror in ("scalar", "negate"):
             places, signs = np.arange(spec.size), np.full(spec.size, 1.0 if term.mirror == "scalar" else -1.0)
         else:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perception.flight import fly
 from policy.contract import PolicyContract
-from policy.observations import RobotState, Sense, SwingCommand, build_observation, sense, term_specs
+from policy.observations import RobotState, Sense, Sighting, SwingCommand, build_observation, sense, term_specs
+from policy.perceive import Perception, PerceptionCfg
 from policy.rewards import FALL, Transition, Widths, total_reward
 from policy.swings import Swings
 from policy.symmetry import VECTOR, SignedPermutation, action_mirror, observation_mirror, target_side
@@ -26,12 +28,13 @@ ACTION_CLIP = 6.0  # beyond it the joint ranges end anyway; keeps one wild sampl
 OBSERVATION_CLIP = 6.0  # standard deviations
 FALL_TILT = np.cos(np.deg2rad(66))  # of the base; training-recipe value
 CRITIC_EXTRA = 28  # numbers that only the critic sees, see BadmintonTask._critic_extra
+CRITIC_SIGHT = 7  # more of them where robots see for themselves
 
 
 @dataclass(frozen=True)
 class TaskCfg:
     """swings: per episode; joint_noise, arm_noise [rad], place_noise [m], yaw_noise [rad]: half widths at a reset; randomize:
-    how robots differ, drawn anew for each episode, None for all alike."""
+    how robots differ, drawn anew for each episode, None for all alike; perception: what robots see with, None for robots without cameras."""
 
     swings: int = 5
     joint_noise: float = 0.1
@@ -39,6 +42,7 @@ class TaskCfg:
     place_noise: float = 0.2
     yaw_noise: float = 0.1
     randomize: RandomizeCfg | None = None
+    perception: PerceptionCfg | None = None
 
 
 @dataclass
@@ -58,6 +62,8 @@ class Step:
     strike_velocity_error: Array
     strike_cosine: Array
     arm_current: Array  # (N,) drawn by the arm at the last physics step [A]
+    load: Array  # (N,) the same in shares of the limit
+    watched: tuple[Array, Array, Array] | None  # see `rewards.Transition`
     reward_terms: dict[str, float]
     faults: dict[str, Array]  # ids of robots by what was not finite: "physics", "observation" or "reward"; empty when all is well
 
@@ -67,15 +73,15 @@ class Step:
         return self.terminated | self.truncated
 
 
-def contract_of(robot: Robot, period: float) -> PolicyContract:
-    """The contract a policy for this robot is trained under."""
+def contract_of(robot: Robot, period: float, sees: bool = False) -> PolicyContract:
+    """The contract a policy for this robot is trained under; sees: its policy is told what the camera detects."""
     return PolicyContract(
         robot=robot.name, joint_names=robot.joint_names, default_pose=robot.default_pose,
         action_offset=robot.default_pose + robot.standing_offset, action_scale=robot.action_scale, action_clip=ACTION_CLIP,
         joint_range=robot.joint_range, kp=robot.per_joint("kp"), kd=robot.per_joint("kd"),
         torque_limit=robot.per_joint("torque"), mirror_index=robot.mirror_index, mirror_sign=robot.mirror_sign,
         arm_index=robot.arm_index, chain=robot.chain, scale=robot.scale, period=period,
-        observation=term_specs(len(robot.joint_names), len(robot.arm_index)), observation_clip=OBSERVATION_CLIP,
+        observation=term_specs(len(robot.joint_names), len(robot.arm_index), sees), observation_clip=OBSERVATION_CLIP,
     )
 
 
@@ -96,13 +102,15 @@ class BadmintonTask:
         self._trunk = robot.model.body(robot.base_body).id
         self.randomize = cfg.randomize
         self._push_in = np.full(count, -1)
-        self.contract = contract_of(robot, self.physics.period)
+        self.contract = contract_of(robot, self.physics.period, cfg.perception is not None)
+        self.perception = Perception(robot, count, self.physics.period, cfg.perception, seed + 1) if cfg.perception else None
+        self._number = 0  # of the control step, the clock that perception lives by
         self.shuttles = Shuttles(count)
         self._mirror_obs, self._mirror_action = observation_mirror(self.contract), action_mirror(self.contract)
-        self._mirror_extra = SignedPermutation(
-            np.arange(CRITIC_EXTRA), np.array(VECTOR[1] * 7 + [1] * (CRITIC_EXTRA - 21), np.float32))
+        signs = VECTOR[1] * 7 + [1] * (CRITIC_EXTRA - 21) + (VECTOR[1] + [1] * (CRITIC_SIGHT - 3) if self.perception else [])
+        self._mirror_extra = SignedPermutation(np.arange(len(signs)), np.array(signs, np.float32))
         self.actor_size = sum(t.size for t in self.contract.observation)
-        self.observation_size = self.actor_size + CRITIC_EXTRA
+        self.observation_size = self.actor_size + len(signs)
         joints = len(robot.joint_names)
         self._leg = np.ones(joints, bool)
         self._leg[robot.arm_index] = False
@@ -113,6 +121,7 @@ class BadmintonTask:
         self.side = np.ones(count)
         self.previous_action = np.zeros((count, joints))
         self.blown_total = 0
+        self._knew = np.zeros(count, bool)
         self.sense: Sense
         self.racket: RacketState  # the true faces; sense.racket is what the robot believes
         self.drive_speed = np.zeros((count, joints))
@@ -143,6 +152,8 @@ class BadmintonTask:
         self.physics.reset(ids, place, self.rng.uniform(-c.yaw_noise, c.yaw_noise, n), q)
         self.previous_action[ids] = 0.0
         self.swing_number[ids] = 0
+        if self.perception:
+            self.perception.restart(ids)
         self.shuttles.clear(ids)
         self.current.put(ids, self.next_swings(ids))
         self.upcoming.put(ids, self.next_swings(ids))
@@ -152,6 +163,8 @@ class BadmintonTask:
         """Start the current swing of robots ids: its wait, or at once its command."""
         self.wait[ids] = self.current.wait[ids]
         self.countdown[ids] = self.current.time[ids]
+        if self.perception:
+            self.perception.forget(ids)
         self._show(ids[self.wait[ids] == 0])
 
     def give(self, ids: Array, swings: Swings) -> None:
@@ -163,16 +176,30 @@ class BadmintonTask:
         """The commands of robots ids become known: note their side and send off shuttles that are already due."""
         if len(ids) == 0:
             return
-        position = self.physics.qpos[ids, :3] - self.physics.home
-        yaw = _yaw(self.physics.qpos[ids, 3:7])
-        self.side[ids] = target_side(position, yaw, self.current.position[ids])
+        told = ids if self.perception is None else ids[~self.current.seen[ids]]
+        position = self.physics.qpos[told, :3] - self.physics.home
+        yaw = _yaw(self.physics.qpos[told, 3:7])
+        self.side[told] = target_side(position, yaw, self.current.position[told])
         self._launch(ids[self.countdown[ids] == self.current.launch[ids]])
 
     def _launch(self, ids: Array) -> None:
         if len(ids):
             c = self.current
+            if self.perception:
+                self.perception.start(ids)
+                c.position[ids[c.seen[ids]]] = self._true_meeting(ids[c.seen[ids]])
             self.shuttles.launch(ids, c.shuttle_position[ids], c.shuttle_velocity[ids], c.drag[ids], c.drift[ids], c.tag[ids],
                                  self.rng)
+
+    def _true_meeting(self, ids: Array) -> Array:
+        """(n, 3) where the shuttles of robots ids will be at the commanded moment, relative to home: the wind moves them off the plan."""
+        c, wind = self.current, self.shuttles.wind[ids]
+        if len(ids) == 0:
+            return np.zeros((0, 3))
+        path = fly(c.shuttle_position[ids], c.shuttle_velocity[ids] - wind, c.drag[ids], c.drift[ids], self.physics.period,
+                   int(c.launch[ids].max()) + 1)
+        flight = c.launch[ids]
+        return path[np.arange(len(ids)), flight, :3] + wind * (flight * self.physics.period)[:, None] - self.physics.home
 
     # -- state as the policy sees it ----------------------------------------------------------------------------------
     def robot_state(self) -> RobotState:
@@ -185,19 +212,34 @@ class BadmintonTask:
         self.sense = self._sense()
         self.racket = self.sense.racket if self.randomize is None else self.physics.racket()
 
-    def command(self) -> SwingCommand:
-        """The current commands."""
+    def true_command(self) -> SwingCommand:
+        """The current commands as they are."""
         c = self.current
         return SwingCommand(c.position, c.normal, c.velocity, self.countdown * self.physics.period, self.wait == 0)
 
+    def command(self) -> SwingCommand:
+        """The current commands as the robots know them: of a shuttle that has to be seen, nothing until it was."""
+        true, c, p = self.true_command(), self.current, self.perception
+        if p is None or not c.seen.any():
+            return true
+        position = np.where(c.seen[:, None], p.place - self.physics.home, c.position)
+        left = np.where(c.seen, np.maximum(p.when - self._number * self.physics.period, 0.0), true.time_left)
+        return SwingCommand(position, c.normal, c.velocity, left, true.active & (~c.seen | p.known))
+
+    def sighting(self) -> Sighting | None:
+        """Where the robots' cameras saw the shuttles last."""
+        p = self.perception
+        return None if p is None else Sighting(p.shuttle - self.physics.home, p.seen)
+
     def _sense(self, ids: Array | None = None) -> Sense:
-        state, command = self.robot_state(), self.command()
+        state, command, sighting = self.robot_state(), self.command(), self.sighting()
         previous = self.previous_action
         if ids is not None:
             state = RobotState(*(v[ids] for v in vars(state).values()))
             command = SwingCommand(*(v[ids] for v in vars(command).values()))
             previous = previous[ids]
-        return sense(self.contract, state, command, previous)
+            sighting = sighting and Sighting(sighting.position[ids], sighting.detected[ids])
+        return sense(self.contract, state, command, previous, sighting)
 
     def _observe(self, ids: Array, s: Sense | None = None) -> Array:
         """Observations of robots ids, actor and critic parts, seen from the side of their target."""
@@ -224,7 +266,19 @@ class BadmintonTask:
             (self.cfg.swings - 1 - number)[:, None] / self.cfg.swings,
             np.stack([v.ground_friction[ids] - 1, 5 * (v.link_mass[ids, trunk] - 1), 5 * (v.strength[ids].mean(axis=1) - 1),
                       50 * v.delay[ids]], axis=1),
+            *self._critic_sight(ids, s),
         ], axis=1, dtype=np.float32)
+
+    def _critic_sight(self, ids: Array, s: Sense) -> list[Array]:
+        """For the critic of robots that see: how wrong the interception is that they believe, the true time left, and what they know."""
+        p = self.perception
+        if p is None:
+            return []
+        c, active = self.current, (self.wait[ids] == 0)
+        known = active & (~c.seen[ids] | p.known[ids])
+        left = self.countdown[ids] * self.physics.period
+        return [(c.position[ids] - s.command.position) * known[:, None],
+                np.stack([np.minimum(left, 2.5) * active, active, known, p.in_view[ids]], axis=1)]
 
     def rackets(self) -> RacketSweep:
         """The faces now, world frame."""
@@ -248,9 +302,16 @@ class BadmintonTask:
         self.countdown -= active
         self.wait -= (self.wait > 0) & ~blown
         previous, self.previous_action = self.previous_action, np.where(blown[:, None], 0.0, action)
-        self._look()
+        self._number += 1
+        if self.perception:  # shuttles first: the camera sees them where they are now
+            self.racket = self.physics.racket()
+            self.shuttles.step(before, self.rackets(), self.physics.period)
+            self._see()
+            self._look()
+        else:
+            self._look()
+            self.shuttles.step(before, self.rackets(), self.physics.period)
         s = self.sense
-        self.shuttles.step(before, self.rackets(), self.physics.period)
         struck = active & (self.countdown == 0)
 
         self.drive_speed = self.physics.drive_speed()
@@ -261,7 +322,12 @@ class BadmintonTask:
         slide = np.sum((foot - self._foot_before)[:, :, :2] ** 2, axis=2) / self.physics.period**2
         slip = np.sum(np.where(down, np.minimum(slide, 1.0), 0.0), axis=1)
         self._foot_before = foot
-        transition = Transition(s, self.racket, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
+        command = s.command if self.perception is None else self.true_command()
+        watched = None
+        if self.perception:
+            off = np.linalg.norm(command.position - s.command.position, axis=1)
+            watched = (active & self.current.seen & (self.shuttles.phase == INCOMING), s.command.active, off)
+        transition = Transition(s, command, watched, self.racket, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
                                 self._leg, self.widths)
         reward, terms = total_reward(transition)
         fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < self.contract.scale.fall_height)
@@ -304,8 +370,21 @@ class BadmintonTask:
             observation[done] = self._observe(done)
             self._foot_before[done] = np.nan
             self._look()
-        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, sick, ids, *strike, current, terms,
+        return Step(observation, reward.astype(np.float32), terminated, truncated, terminal, sick, ids, *strike, current, current / self.robot.arm_current_limit, watched,
+                    terms,
                     {name: np.flatnonzero(rows) for name, rows in faults.items() if rows.any()})
+
+    def _see(self) -> None:
+        """Every robot's camera exposes, and what arrives from an earlier exposure is taken in. The side of a target is settled when it
+        becomes known, by what the robot believes."""
+        assert self.perception is not None
+        p, s = self.physics, self.shuttles
+        self.perception.step(self._number * p.period, p.qpos[:, :3], self.racket.base_rotation, p.qvel[:, :3], p.qvel[:, 3:6],
+                             s.position, s.velocity, (s.phase == INCOMING) & (self.wait == 0), self.current.position[:, 2])
+        newly = np.flatnonzero(self.perception.known & ~self._knew & self.current.seen)
+        if len(newly):
+            self.side[newly] = target_side(p.qpos[newly, :3] - p.home, _yaw(p.qpos[newly, 3:7]), self.perception.place[newly] - p.home)
+        self._knew = self.perception.known.copy()
 
     def _push(self) -> None:
         """Shove the bases of robots whose time has come."""

@@ -17,12 +17,15 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from perception.errors import UserError
+from perception.noise import NoiseCfg
 from policy.checkpoint import load_state, newest_checkpoint, read_record, save_checkpoint
+from policy.constraint import ConstraintCfg
 from policy.contract import BEFORE_SCALES, PolicyContract
 from policy.curriculum import UPDATE_EVERY, Curriculum, CurriculumCfg
 from policy.health import BlackBox, Watch
 from policy.networks import ActorForExport, BadmintonPolicy
 from policy.off_policy import BapoCfg, OffPolicyCfg
+from policy.perceive import PerceptionCfg
 from policy.ppo import AnnealCfg, BatchPPO
 from policy.provenance import git_commit
 from policy.rewards import HIT_RADIUS
@@ -30,8 +33,9 @@ from policy.rollout import StrikeLog
 from policy.sampler import Sampler
 from policy.sources import Late, Overlapped, Sequential, Source
 from policy.swings import ShotPool, Swings, draw_swings
-from policy.task import BadmintonTask
+from policy.task import BadmintonTask, TaskCfg
 from policy.vec_env import BatchVecEnv
+from policy.warm_start import begin_with
 from sim.randomize import RandomizeCfg
 from sim.robot import Robot, load_robot
 
@@ -39,7 +43,8 @@ from sim.robot import Robot, load_robot
 @dataclass(frozen=True)
 class TrainCfg:
     """Settings of a run. robots: in the batch; horizon: steps per iteration; std_arm, std_leg: first exploration widths; lag: sample
-    with the policy of so many updates ago, for studies of stale data."""
+    with the policy of so many updates ago, for studies of stale data; constraint: on the arm's supply current; perception: what robots
+    see with, None tells them the truth."""
 
     total_steps: int = 16_000_000
     robots: int = 512
@@ -59,12 +64,18 @@ class TrainCfg:
     anneal: AnnealCfg = field(default_factory=AnnealCfg)
     off_policy: OffPolicyCfg = field(default_factory=OffPolicyCfg)
     lag: int = 0
+    constraint: ConstraintCfg | None = None
+    perception: PerceptionCfg | None = None
 
 
 PRESETS: dict[str, TrainCfg] = {
     "default": TrainCfg(),
     # near targets only: shows a learner in five minutes on two cores
     "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_share=0.5)),
+    # sees for itself, farther and faster targets, arm current limited: begins where the default preset ends (`--begin-with`)
+    "seeing": TrainCfg(
+        total_steps=32_000_000, std_arm=0.2, std_leg=0.25, curriculum=CurriculumCfg(start=1.2, top=2.1, top_share=1.15, seen_share=0.6, rush_share=0.25),
+        anneal=AnnealCfg(begin=0.5, end=0.95, std_max=(0.3, 0.1), leg_floor=0.2), constraint=ConstraintCfg(), perception=PerceptionCfg()),
 }
 
 
@@ -124,7 +135,8 @@ def build(cfg: TrainCfg, threads: int = 0, how: How | None = None) -> Session:
     torch.set_num_threads(cores if how.mode == "sequential" and not away else max(1, cores // 2))
     curriculum = Curriculum(cfg.curriculum, spread=cfg.curriculum.start)
     source = make_swing_source(np.random.default_rng(cfg.seed + 1000), curriculum, robot)
-    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=cores, widths=curriculum.widths)
+    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=cores, cfg=TaskCfg(perception=cfg.perception),
+                         widths=curriculum.widths)
     env = BatchVecEnv(task)
     legs = np.ones(len(robot.joint_names), bool)
     legs[robot.arm_index] = False
@@ -140,11 +152,11 @@ def build(cfg: TrainCfg, threads: int = 0, how: How | None = None) -> Session:
         return Sequential(sampler) if how.mode == "sequential" else Overlapped(sampler, 1)
 
     algorithm = BatchPPO(
-        env, make_source, legs, cfg.total_steps, cfg.anneal, cfg.off_policy, learning_rate=cfg.learning_rate, n_steps=cfg.horizon,
+        env, make_source, legs, cfg.total_steps, cfg.anneal, cfg.off_policy, cfg.constraint, learning_rate=cfg.learning_rate, n_steps=cfg.horizon,
         batch_size=cfg.minibatch, n_epochs=cfg.epochs, gamma=cfg.gamma, gae_lambda=cfg.gae_lambda, clip_range=0.2, ent_coef=cfg.entropy,
         vf_coef=1.0, max_grad_norm=1.0, seed=cfg.seed,
         policy_kwargs={"actor_size": task.actor_size, "std_init": np.where(legs, cfg.std_leg, cfg.std_arm),
-                       "clip": task.contract.observation_clip},
+                       "clip": task.contract.observation_clip, "constrained": cfg.constraint is not None},
     )
     session = Session(cfg, robot, env, algorithm, curriculum)
     session.set_level()
@@ -211,8 +223,11 @@ class Reporter(BaseCallback):
             "median_normal_angle_deg": float(np.rad2deg(np.arccos(np.clip(np.median(cosine), -1, 1)))),
             "fall_rate": log.falls / max(log.episodes, 1), "spread": s.curriculum.spread, "faults": dict(log.faults), "too_old": algorithm.too_old,
             "reward": log.reward / max(log.steps, 1), "std_leg": float(std[algorithm.legs].mean()),
-            "std_arm": float(std[~algorithm.legs].mean()), "learning_rate": algorithm.rate, **algorithm.last_losses,
+            "std_arm": float(std[~algorithm.legs].mean()), "learning_rate": algorithm.rate,
+            "over_current_rate": log.overloads / max(log.steps, 1), **algorithm.last_losses,
         }
+        if log.known:
+            report |= {"known_share": float(np.mean(log.known)), "interception_error_m": float(np.mean(log.off)) if log.off else None}
         self.reports.append(report)
         for path in self.report_files:
             with path.open("a") as file:
@@ -231,7 +246,8 @@ class Reporter(BaseCallback):
         self.progress.console.print(
             f"{algorithm.num_timesteps / 1e6:5.2f} M {self.minutes:5.1f} min {rate / 1000:4.1f} k/s  spread {report['spread']:.2f}  "
             f"hit {report['hit_rate']:6.1%} {report['median_position_error_m'] * 100:5.1f} cm {report['median_velocity_error_mps']:5.2f} m/s "
-            f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}", highlight=False, soft_wrap=True)
+            f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}  over current {report['over_current_rate']:.1%}"
+            + (f"  seen {report['known_share']:.0%}, off {(report['interception_error_m'] or 0) * 100:.0f} cm" if "known_share" in report else ""), highlight=False, soft_wrap=True)
         anneal = algorithm.anneal
         for line in self.watch.look(report, algorithm.done_share, anneal.at(algorithm.done_share, anneal.kl), anneal.begin):
             self.progress.console.print(f"warning: {line}", highlight=False, soft_wrap=True)
@@ -258,6 +274,11 @@ def cfg_from_dict(data: dict[str, Any]) -> TrainCfg:
     off = dict(data.get("off_policy") or asdict(OffPolicyCfg()))  # runs from before there was a choice have no such key
     bapo: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in off["bapo"].items()}
     data["off_policy"] = OffPolicyCfg(**{**off, "bapo": BapoCfg(**bapo)})
+    if data.get("constraint") is not None:
+        data["constraint"] = ConstraintCfg(**data["constraint"])
+    if data.get("perception") is not None:
+        seen = dict(data["perception"])
+        data["perception"] = PerceptionCfg(**{**seen, "noise": NoiseCfg(**seen["noise"]), "steps_late": tuple(seen["steps_late"])})
     return TrainCfg(**data)
 
 
@@ -284,14 +305,16 @@ def resume_session(run: Path, total_steps: int | None, threads: int, how: How | 
 
 def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int | None = None, checkpoint_minutes: float = 3.0,
           threads: int = 0, json_path: Path | None = None, console: Console | None = None, mode: Mode | None = None,
-          workers: int = 0, ray: str = "") -> list[dict[str, Any]]:
+          workers: int = 0, ray: str = "", begin: Path | None = None) -> list[dict[str, Any]]:
     """Train until total_steps or Ctrl-C; returns the reports.
 
     run: folder for TensorBoard files, reports and checkpoints, made if missing. resume: run folder or checkpoint to go on
     from, with its settings. json_path: file for one JSON line per report. mode: how sampling and learning share the machine, None
-    takes what is fastest on it. workers, ray: sample in other processes, see `How`.
+    takes what is fastest on it. workers, ray: sample in other processes, see `How`. begin: run or checkpoint whose weights a new run begins with.
     """
     console = console or Console()
+    if begin is not None and resume is not None:
+        raise UserError("give either --resume, to go on with a run, or --begin-with, to start a new one from its weights")
     how = How(mode or choose_mode(threads or len(os.sched_getaffinity(0))), threads, workers, ray,
               lambda line: console.print(line, highlight=False, soft_wrap=True))
     minutes_before = 0.0
@@ -305,6 +328,8 @@ def train(cfg: TrainCfg, run: Path, resume: Path | None = None, total_steps: int
                             "give --total-steps to train it further")
     else:
         session = build(cfg if total_steps is None else replace(cfg, total_steps=total_steps), threads, how)
+        if begin is not None:
+            console.print(begin_with(session, begin), highlight=False, soft_wrap=True)
     algorithm = session.algorithm
     run.mkdir(parents=True, exist_ok=True)
     algorithm.set_logger(Logger(str(run), [TensorBoardOutputFormat(str(run / "tensorboard"))]))

@@ -21,16 +21,17 @@ def needs_training_extra(verb: str) -> None:
         raise UserError(f"birdie {verb} needs {error.name}: run `make setup-train`, or pip install 'birdie[train]'") from error
 
 
-def train(preset: Literal["default", "quick"] = "default", out: Path | None = None, resume: Path | None = None,
+def train(preset: Literal["default", "quick", "seeing"] = "default", out: Path | None = None, resume: Path | None = None,
           total_steps: int | None = None, seed: int = 1, robot: str = "anymal_dynaarm", randomize: bool = True,
           mode: Literal["auto", "sequential", "overlapped"] = "auto", threads: int = 0, checkpoint_minutes: float = 3.0, workers: int = 0, ray: str = "",
-          json_path: JsonPath = None) -> None:
+          begin_with: Path | None = None, json_path: JsonPath = None) -> None:
     """Train a policy from scratch with PPO, or go on with a run.
 
     Ctrl-C stops after writing a checkpoint. Curves: tensorboard --logdir runs/train.
 
     Args:
-        preset: default reaches the README's figures in about 30 minutes on two cores; quick shows a learner on near targets in 5.
+        preset: default reaches the README's figures in about 30 minutes on two cores; quick shows a learner on near targets in 5; seeing
+            goes on from a default run (--begin-with): the robot knows of shuttles what its cameras tell, and limits its arm's current.
         out: run folder; default runs/train/<time>, or the run that is resumed.
         resume: run folder, or checkpoint, to go on from with its settings.
         total_steps: length of the whole run in environment steps, instead of the preset's.
@@ -43,6 +44,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
         checkpoint_minutes: between two checkpoints.
         workers: sample in so many processes of this machine instead (needs Ray).
         ray: sample on a Ray cluster: its address, such as 10.0.0.1:6379 or auto; one worker per CPU unless --workers says how many.
+        begin_with: run folder or checkpoint whose weights a new run begins with; inputs it did not have start with no influence.
         json_path: write one JSON line per report to this file.
     """
     needs_training_extra("train")
@@ -52,7 +54,7 @@ def train(preset: Literal["default", "quick"] = "default", out: Path | None = No
     default = resume if resume is not None and (resume / "checkpoints").is_dir() else Path("runs/train") / stamp()
     cfg = replace(PRESETS[preset], seed=seed, robot=robot)
     run_training(cfg if randomize else replace(cfg, randomize=None), out or default, resume, total_steps, checkpoint_minutes, threads,
-                 json_path, mode=None if mode == "auto" else mode, workers=workers, ray=ray)
+                 json_path, mode=None if mode == "auto" else mode, workers=workers, ray=ray, begin=begin_with)
 
 
 def play(policy: Path = SHIPPED, shots: Literal["human", "launcher", "opponent"] = "human", as_hit: bool = False, repeats: int = 10,

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ["perception", "sim", "policy", "ros_nodes"]
-TRAINING_FILES = {"networks.py", "ppo.py", "training.py", "checkpoint.py", "export.py", "vec_env.py", "gym_env.py", "bench.py", "verbs.py"}
+TRAINING_FILES = {"networks.py", "ppo.py", "training.py", "checkpoint.py", "export.py", "vec_env.py", "gym_env.py", "bench_train.py", "verbs.py",
+                  "constraint.py", "off_policy.py", "rollout.py", "sampler.py", "sources.py", "warm_start.py", "workers.py", "stale_study.py"}
 ON_THE_ROBOT = ["perception.flight", "perception.camera", "perception.rig_check", "perception.detector", "perception.pipeline",
                 "perception.tracker", "perception.tracker_batch", "perception.interception", "perception.height_scale",
                 "sim.impact", "sim.kinematics", "sim.court", "policy.contract", "policy.observations", "policy.strike",
