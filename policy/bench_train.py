@@ -24,6 +24,7 @@ from sim.randomize import RandomizeCfg
 from sim.robot import load_robot
 
 STOCK_PROCESSES = (2, 4, 8)
+WORKERS = (1, 2, 4)
 ROUNDS = 2  # turns that each contender gets
 
 
@@ -48,8 +49,11 @@ def bench_train(robots: int = 512, seconds: float = 8.0, threads: int = 0, told:
             told(name)
             rates[name].append(measure())
     mean = {name: float(np.mean(values)) for name, values in rates.items()}
-    told("workers")
-    workers = _workers(cfg, seconds)
+    cluster: dict[str, dict[str, float]] = {}
+    for count in WORKERS:
+        told(f"{count} workers")
+        if (row := _workers(cfg, count, seconds)) is not None:
+            cluster[str(count)] = row
     told("phases")
     phases = _phases(cfg, threads, seconds)
     stock = {}
@@ -63,7 +67,8 @@ def bench_train(robots: int = 512, seconds: float = 8.0, threads: int = 0, told:
         "env_steps_per_s": env["env_steps_per_s"], "env_ratio": env["ratio"], "ppo_steps_per_s": ours, "stock_sb3_steps_per_s": best,
         "handwritten_steps_per_s": mean["handwritten"], "two_independent_steps_per_s": mean["two_independent"],
         "ppo_over_stock": ours / best, "handwritten_over_ppo": mean["handwritten"] / ours, "ppo_over_two_independent": ours / mean["two_independent"],
-        "modes_steps_per_s": {"sequential": mean["sequential"], "overlapped": mean["overlapped"], "workers_2": workers},
+        "modes_steps_per_s": {"sequential": mean["sequential"], "overlapped": mean["overlapped"], "workers_2": cluster["2"]["steps_per_s"] if cluster else None},
+        "workers": cluster, "cost": _cost(cluster),
         "stock_by_processes": stock, "phases_ms": phases, "iteration_ms": sum(phases.values()),
     }
 
@@ -101,13 +106,33 @@ def _ours(cfg: TrainCfg, how: How, seconds: float) -> float:
         return _rate(iterate, cfg.robots * cfg.horizon, seconds)
 
 
-def _workers(cfg: TrainCfg, seconds: float) -> float | None:
-    """Two Ray workers on this machine; None where Ray is not installed."""
+def _workers(cfg: TrainCfg, count: int, seconds: float) -> dict[str, float] | None:
+    """Ray workers on this machine: steps/s of the run, of the learner alone, and bytes that travel; None where Ray is not installed."""
     try:
         import ray  # noqa: F401
     except ModuleNotFoundError:
         return None
-    return _ours(cfg, How(threads=1, workers=2, told=lambda line: None), seconds)
+    with _running(cfg, How(threads=1, workers=count, told=lambda line: None)) as (session, iterate):
+        rate = _rate(iterate, cfg.robots * cfg.horizon, seconds)
+        algorithm = session.algorithm
+        r, spent = algorithm.rollout, algorithm.phase_seconds
+        total = sum(spent[phase] for phase in ("wait", "values", "learn"))
+        tensors = (r.observation, r.action, r.log_prob, r.reward, r.done, r.load)
+        return {"steps_per_s": rate, "learner_steps_per_s": rate * total / (spent["values"] + spent["learn"]),
+                "bytes_per_step": sum(t.numel() * t.element_size() for t in tensors) / r.samples,
+                "weights_bytes": float(algorithm.behaviour().nbytes)}
+
+
+def _cost(cluster: dict[str, dict[str, float]]) -> dict[str, float] | None:
+    """What one worker gives, what the learner takes, and so how many workers keep it busy; network traffic then. On a machine with few cores
+    workers and learner share them: the worker's own rate is that of the run with one, the learner's the best of all runs."""
+    if not cluster:
+        return None
+    learner, worker = max(row["learner_steps_per_s"] for row in cluster.values()), cluster["1"]["steps_per_s"]
+    one = cluster["1"]
+    return {"worker_steps_per_s": worker, "learner_steps_per_s": learner, "workers_to_saturate": learner / worker,
+            "bytes_per_step": one["bytes_per_step"], "weights_bytes": one["weights_bytes"],
+            "megabytes_per_s_when_saturated": learner * one["bytes_per_step"] / 1e6}
 
 
 def _alone(cfg: TrainCfg, seconds: float, barrier: Any, results: Any) -> None:

@@ -80,6 +80,11 @@ def _bench_train(robots: int, seconds: float, threads: int) -> dict[str, Any]:
                   ", ".join(f"{n} processes {rate:.0f}" for n, rate in f["stock_by_processes"].items()) + f"): ours is {f['ppo_over_stock']:.1f} times as fast")
     console.print(f"  hand-written loop {f['handwritten_steps_per_s']:.0f}: {f['handwritten_over_ppo']:.2f} of ours")
     console.print(f"  two independent runs of one thread each {f['two_independent_steps_per_s']:.0f} together: ours is {f['ppo_over_two_independent']:.2f} of them")
+    if f["cost"]:
+        c = f["cost"]
+        console.print("  Ray workers on this machine: " + ", ".join(f"{n}: {row['steps_per_s']:.0f}" for n, row in f["workers"].items()) +
+                      f"; the learner alone takes {c['learner_steps_per_s']:.0f}, so {c['workers_to_saturate']:.1f} workers keep it busy: "
+                      f"{c['bytes_per_step']:.0f} bytes a step, {c['megabytes_per_s_when_saturated']:.1f} MB/s, weights {c['weights_bytes'] / 1e6:.2f} MB")
     console.print(f"one sequential iteration, {f['iteration_ms']:.0f} ms:")
     for name, value in f["phases_ms"].items():
         console.print(f"  {name:32s} {value:7.1f} ms  {value / f['iteration_ms']:4.0%}")
