@@ -27,11 +27,12 @@ class BapoCfg:
 
 @dataclass(frozen=True)
 class OffPolicyCfg:
-    """clip: "fixed" is PPO's own, "bapo" balances; proximal: decouple the clip from the behaviour policy; max_staleness: rollouts
-    whose policy is more updates old than this are thrown away."""
+    """clip: "fixed" is PPO's own, "bapo" balances; proximal: decouple the clip from the behaviour policy where data is stale, without which
+    data one update old already learns at a fraction of the pace (docs/off-policy.md); max_staleness: rollouts whose policy is more
+    updates old than this are thrown away."""
 
     clip: Literal["fixed", "bapo"] = "fixed"
-    proximal: bool = False
+    proximal: bool = True
     max_staleness: int = 4
     bapo: BapoCfg = BapoCfg()
 

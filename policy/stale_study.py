@@ -27,11 +27,11 @@ class Variant:
     off_policy: OffPolicyCfg
 
 
-PLAIN, BAPO, PROXIMAL = OffPolicyCfg(), OffPolicyCfg(clip="bapo"), OffPolicyCfg(proximal=True)
+PLAIN, BAPO, PROXIMAL = OffPolicyCfg(proximal=False), OffPolicyCfg(clip="bapo", proximal=False), OffPolicyCfg(proximal=True)
 VARIANTS = (
     *(Variant(f"plain, {lag} late", lag, PLAIN) for lag in (0, 1, 4)),
     *(Variant(f"BAPO, {lag} late", lag, BAPO) for lag in (0, 1, 4)),
-    Variant("proximal, 4 late", 4, PROXIMAL),
+    *(Variant(f"proximal, {lag} late", lag, PROXIMAL) for lag in (1, 4)),
 )
 
 
@@ -71,7 +71,7 @@ def study(out: Path, steps: int, seeds: tuple[int, ...], robots: int = 512, told
     return {"steps": steps, "robots": robots, "variants": rows}
 
 
-FIGURES = ("minutes", "hit_rate", "median_position_error_m", "entropy", "kl", "clip_fraction", "clip_low", "clip_high", "fall_rate")
+FIGURES = ("minutes", "hit_rate", "median_position_error_m", "entropy", "kl", "learning_rate", "clip_fraction", "clip_low", "clip_high", "fall_rate")
 
 
 def _fresh(variant: Variant, seed: int, steps: int, robots: int, folder: Path) -> None:
