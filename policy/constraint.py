@@ -22,8 +22,8 @@ class ConstraintCfg:
     margin: float = 0.9
     most: float = 1.0
     budget: float = 0.0
-    weight: float = 0.1
-    growth: float = 1.002
+    weight: float = 0.5
+    growth: float = 1.001
     weight_max: float = 1.0
 
     def cost(self, load: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ FORWARD = 0.05  # [m] middle of the targets ahead of home: our choice, most of t
 class CurriculumCfg:
     """start, top: spread of targets, 1 is the box that evaluation draws from; step: growth per update; top_share: fastest racket, of the
     robot's swing speed; seen_share: of swings of which the robot knows what it sees, where it has a camera; rush_share: of swings with no more
-    time than 0.6 to 1.5 s, wherever the target is."""
+    time than 0.6 to 1.5 s, wherever the target is; tail: percentile of the errors that must be good too, and that widths go by."""
 
     start: float = 0.3
     top: float = 1.5
@@ -24,6 +24,7 @@ class CurriculumCfg:
     top_share: float = 0.75
     seen_share: float = 0.0
     rush_share: float = 0.0
+    tail: float = 90.0
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Curriculum:
         self.steps_at_update = steps
         if len(position_errors) < 100:
             return
-        median, high = np.percentile(position_errors, [50, 90])
+        median, high = np.percentile(position_errors, [50, self.cfg.tail])
         w = self.widths
         w.position += 0.2 * (np.clip(0.4 * (median + high), 0.04, 0.3) - w.position)
         w.track += 0.2 * (np.clip(median + high, 0.1, 0.3) - w.track)

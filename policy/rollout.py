@@ -16,6 +16,7 @@ class StrikeLog:
     position: list[np.ndarray] = field(default_factory=list)
     velocity: list[np.ndarray] = field(default_factory=list)
     cosine: list[np.ndarray] = field(default_factory=list)
+    seen: list[np.ndarray] = field(default_factory=list)
     episodes: int = 0
     falls: int = 0
     steps: int = 0
@@ -32,6 +33,7 @@ class StrikeLog:
             self.position.append(step.strike_position_error)
             self.velocity.append(step.strike_velocity_error)
             self.cosine.append(step.strike_cosine)
+            self.seen.append(step.strike_seen)
         self.episodes += int(step.done.sum())
         self.falls += int((step.terminated & ~step.blown).sum())
         self.steps += 1
@@ -53,6 +55,7 @@ class StrikeLog:
         self.position += other.position
         self.velocity += other.velocity
         self.cosine += other.cosine
+        self.seen += other.seen
         self.known += other.known
         self.off += other.off
         for name in ("episodes", "falls", "steps", "overloads", "reward"):
@@ -61,10 +64,12 @@ class StrikeLog:
             for key, value in others.items():
                 mine[key] = mine.get(key, 0) + value  # type: ignore[assignment, operator]
 
-    def errors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All position errors [m], velocity errors [m/s] and normal cosines since the last clear."""
+    def errors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """All position errors [m], velocity errors [m/s] and normal cosines since the last clear, and of which strikes the robot knew what it
+        saw, not the truth."""
         empty = [np.zeros(0)]
-        return tuple(np.concatenate(x or empty) for x in (self.position, self.velocity, self.cosine))  # type: ignore[return-value]
+        position, velocity, cosine = (np.concatenate(x or empty) for x in (self.position, self.velocity, self.cosine))
+        return position, velocity, cosine, np.concatenate(self.seen or [np.zeros(0, bool)])
 
 
 @dataclass

@@ -61,6 +61,7 @@ class Step:
     strike_position_error: Array
     strike_velocity_error: Array
     strike_cosine: Array
+    strike_seen: Array  # (n,) of those strikes: the robot knew what it saw, else it was told
     arm_current: Array  # (N,) drawn by the arm at the last physics step [A]
     load: Array  # (N,) the same in shares of the limit
     watched: tuple[Array, Array, Array] | None  # see `rewards.Transition`
@@ -337,7 +338,7 @@ class BadmintonTask:
         reward[sick] = 0.0
         struck &= ~sick
         ids = np.flatnonzero(struck)
-        strike = (transition.position_error[ids], transition.velocity_error[ids], transition.normal_cosine[ids])
+        strike = (transition.position_error[ids], transition.velocity_error[ids], transition.normal_cosine[ids], self.current.seen[ids])
 
         terminated = fallen | sick
         self.swing_number[ids] += 1
@@ -361,7 +362,7 @@ class BadmintonTask:
             reward[sick] = 0.0
             terminated, truncated = terminated | sick, truncated & ~sick
             well = ~sick[ids]
-            ids, strike = ids[well], (strike[0][well], strike[1][well], strike[2][well])
+            ids, strike = ids[well], (strike[0][well], strike[1][well], strike[2][well], strike[3][well])
         terminal = np.zeros((0, self.observation_size), np.float32)
         done = np.flatnonzero(terminated | truncated)
         if len(done):

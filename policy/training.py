@@ -74,8 +74,10 @@ PRESETS: dict[str, TrainCfg] = {
     "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_share=0.5)),
     # sees for itself, farther and faster targets, arm current limited: begins where the default preset ends (`--begin-with`)
     "seeing": TrainCfg(
-        total_steps=32_000_000, std_arm=0.2, std_leg=0.25, curriculum=CurriculumCfg(start=1.2, top=2.1, top_share=1.15, seen_share=0.6, rush_share=0.25),
-        anneal=AnnealCfg(begin=0.5, end=0.95, std_max=(0.3, 0.1), leg_floor=0.2), constraint=ConstraintCfg(), perception=PerceptionCfg()),
+        total_steps=32_000_000, std_arm=0.12, std_leg=0.15,
+        curriculum=CurriculumCfg(start=1.5, top=2.1, top_share=1.15, seen_share=0.5, rush_share=0.25, tail=75.0),
+        anneal=AnnealCfg(begin=0.5, end=0.95, kl=(0.02, 0.01), std_max=(0.2, 0.08), leg_floor=0.12), constraint=ConstraintCfg(),
+        perception=PerceptionCfg()),
 }
 
 
@@ -200,16 +202,17 @@ class Reporter(BaseCallback):
         algorithm, curriculum, log = s.algorithm, s.curriculum, s.env.log
         self.progress.update(self.bar, completed=algorithm.num_timesteps)
         if algorithm.num_timesteps - curriculum.steps_at_update >= UPDATE_EVERY:
-            position, velocity, cosine = log.errors()
+            position, velocity, cosine, seen = log.errors()
             if len(position) >= 100:
-                self._report(position, velocity, cosine)
-                curriculum.update(algorithm.num_timesteps, position, velocity, cosine, log.falls / max(log.episodes, 1))
+                self._report(position, velocity, cosine, seen)
+                told = ~seen  # what a robot did not see well says nothing about its motion
+                curriculum.update(algorithm.num_timesteps, position[told], velocity[told], cosine[told], log.falls / max(log.episodes, 1))
                 s.set_level()
                 s.env.log = StrikeLog()
         if time.monotonic() - self.last_save > 60 * self.checkpoint_minutes:
             self.save()
 
-    def _report(self, position: np.ndarray, velocity: np.ndarray, cosine: np.ndarray) -> None:
+    def _report(self, position: np.ndarray, velocity: np.ndarray, cosine: np.ndarray, seen: np.ndarray) -> None:
         s = self.session
         algorithm, log = s.algorithm, s.env.log
         now = time.monotonic()
@@ -227,7 +230,10 @@ class Reporter(BaseCallback):
             "over_current_rate": log.overloads / max(log.steps, 1), **algorithm.last_losses,
         }
         if log.known:
-            report |= {"known_share": float(np.mean(log.known)), "interception_error_m": float(np.mean(log.off)) if log.off else None}
+            hit = position < HIT_RADIUS
+            report |= {"known_share": float(np.mean(log.known)), "interception_error_m": float(np.mean(log.off)) if log.off else None,
+                       "hit_rate_told": float(hit[~seen].mean()) if (~seen).any() else None, "hit_rate_seen": float(hit[seen].mean()) if seen.any() else None,
+                       "median_position_error_told_m": float(np.median(position[~seen])) if (~seen).any() else None}
         self.reports.append(report)
         for path in self.report_files:
             with path.open("a") as file:
@@ -247,7 +253,8 @@ class Reporter(BaseCallback):
             f"{algorithm.num_timesteps / 1e6:5.2f} M {self.minutes:5.1f} min {rate / 1000:4.1f} k/s  spread {report['spread']:.2f}  "
             f"hit {report['hit_rate']:6.1%} {report['median_position_error_m'] * 100:5.1f} cm {report['median_velocity_error_mps']:5.2f} m/s "
             f"{report['median_normal_angle_deg']:2.0f} deg  falls {report['fall_rate']:.1%}  over current {report['over_current_rate']:.1%}"
-            + (f"  seen {report['known_share']:.0%}, off {(report['interception_error_m'] or 0) * 100:.0f} cm" if "known_share" in report else ""), highlight=False, soft_wrap=True)
+            + (f"  told {report['hit_rate_told'] or 0:.1%} {(report['median_position_error_told_m'] or 0) * 100:.1f} cm, seen {report['hit_rate_seen'] or 0:.1%} "
+               f"(known {report['known_share']:.0%}, off {(report['interception_error_m'] or 0) * 100:.0f} cm)" if "known_share" in report else ""), highlight=False, soft_wrap=True)
         anneal = algorithm.anneal
         for line in self.watch.look(report, algorithm.done_share, anneal.at(algorithm.done_share, anneal.kl), anneal.begin):
             self.progress.console.print(f"warning: {line}", highlight=False, soft_wrap=True)
