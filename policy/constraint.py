@@ -22,7 +22,7 @@ class ConstraintCfg:
     margin: float = 0.9
     most: float = 1.0
     budget: float = 0.0
-    weight: float = 0.5
+    weight: float = 0.1
     growth: float = 1.001
     weight_max: float = 1.0
 

@@ -1,7 +1,8 @@
 """Begin a run with the weights of another: a policy that knows less grows into a task that shows more.
 
 Inputs that the older policy did not have start with zero weights, so that the new policy does at first exactly what the old one did. What
-has no counterpart, such as the critic of a cost, starts fresh, and so do the optimiser and all schedules.
+has no counterpart, such as the critic of a cost, starts fresh, and so do the optimiser and all schedules. The normaliser keeps all
+it has counted: statistics that move quickly to the new task's move the old policy with them. New inputs start with mean 0 and variance 1.
 """
 
 import json
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from policy.training import Session
 
 Columns = list[tuple[int, int, int]]  # (place in the old observation, place in the new one, length)
-TRUST = 1e6  # samples that the normaliser's old statistics count for: new inputs have none, and must be able to catch up
 
 
 def begin_with(session: "Session", source: Path) -> str:
@@ -58,7 +58,6 @@ def begin_with(session: "Session", source: Path) -> str:
             taken += given.numel()
         else:
             raise UserError(f"{checkpoint}: {name} has shape {tuple(given.shape)}, here it is {tuple(value.shape)}; the networks must be of one size")
-    own["mlp_extractor.normaliser.count"].clamp_(max=TRUST)
     policy.load_state_dict(own)
     if "curriculum" in record:
         session.curriculum.restore({**record["curriculum"], "spread": session.curriculum.spread, "steps_at_update": 0})
