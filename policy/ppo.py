@@ -33,8 +33,8 @@ from policy.vec_env import BatchVecEnv
 class AnnealCfg:
     """Schedules over the share of the run that is done: constant until `begin`, linear to the end value at `end`.
 
-    kl: target of the adaptive learning rate; std_max: ceiling of the exploration widths; std_floor, leg_floor: floors, the
-    legs' only until `begin`: an arm that hits well lets the legs fall asleep otherwise.
+    kl: target of the adaptive learning rate; std_max: ceiling of the exploration widths; std_floor: floor; leg_floor, arm_floor: floors
+    until `begin`: an arm that hits well lets the legs fall asleep otherwise, and a policy that is taken on to a new task hardly moves.
     """
 
     begin: float = 0.5
@@ -43,6 +43,7 @@ class AnnealCfg:
     std_max: tuple[float, float] = (0.5, 0.10)
     std_floor: float = 0.04
     leg_floor: float = 0.3
+    arm_floor: float = 0.04
 
     def at(self, done: float, pair: tuple[float, float]) -> float:
         """Value of one schedule when the share done of the run is over."""
@@ -259,6 +260,6 @@ class BatchPPO(PPO):
         """Bound the exploration widths for the present share of the run."""
         a = self.anneal
         ceiling = a.at(self.done_share, a.std_max)
-        leg_floor = a.leg_floor if self.done_share < a.begin else a.std_floor
-        floor = np.where(self.legs, min(leg_floor, ceiling), a.std_floor)
-        self.policy.clamp_std(floor, ceiling)
+        early = self.done_share < a.begin
+        leg, arm = (a.leg_floor, max(a.arm_floor, a.std_floor)) if early else (a.std_floor, a.std_floor)
+        self.policy.clamp_std(np.where(self.legs, min(leg, ceiling), min(arm, ceiling)), ceiling)

@@ -74,9 +74,9 @@ PRESETS: dict[str, TrainCfg] = {
     "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_share=0.5)),
     # sees for itself, farther and faster targets, arm current limited: begins where the default preset ends (`--begin-with`)
     "seeing": TrainCfg(
-        total_steps=32_000_000, std_arm=0.12, std_leg=0.15,
-        curriculum=CurriculumCfg(start=1.5, top=2.1, top_share=1.15, seen_share=0.5, rush_share=0.25, tail=75.0),
-        anneal=AnnealCfg(begin=0.5, end=0.95, kl=(0.02, 0.01), std_max=(0.2, 0.08), leg_floor=0.12), constraint=ConstraintCfg(),
+        total_steps=32_000_000,
+        curriculum=CurriculumCfg(start=1.2, top=2.1, top_share=1.15, seen_share=0.5, rush_share=0.25, tail=75.0),
+        anneal=AnnealCfg(begin=0.45, end=0.95, std_max=(0.3, 0.06), leg_floor=0.25, arm_floor=0.2), constraint=ConstraintCfg(),
         perception=PerceptionCfg()),
 }
 
