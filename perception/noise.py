@@ -20,6 +20,7 @@ from perception.triangulation import SHUTTLE_SIZE
 Array = np.ndarray
 
 SHIPPED = Path(__file__).parent / "data" / "noise.yaml"
+ZEDX = Path(__file__).parent / "data" / "noise_zedx.yaml"  # of this detector on a robot's own pair, fitted to rendered images
 TAIL_FACTOR = 3.0  # a report out of the tail is so many times as noisy; the share of them is fitted, the factor is our choice
 CLEAR_SIZE = 8.0  # [px] from here on a shuttle is not missed more often for being small; ours and the recordings' usual size
 FALSE_DEPTH = (1.0, 15.0)  # [m] where false pairs seem to be: what a stereo gate lets through; our choice
@@ -33,6 +34,7 @@ UNITS = {
     "exposure_s": "s",
     "timing_sigma_s": "s, jitter of the stamp; times body rate it turns the ray",
     "bias_sigma": "px, each axis of each eye, slow error",
+    "bias_correlation": "of the two eyes' slow errors; what is left is disparity",
     "bias_time_s": "s, in which the slow error forgets itself",
     "miss_base": "chance to miss a large, slow shuttle in view",
     "miss_small": f"added at half of {CLEAR_SIZE:g} px across; in proportion to range from there on",
@@ -58,6 +60,7 @@ class NoiseCfg:
     exposure_s: float = 0.002
     timing_sigma_s: float = 0.001
     bias_sigma: float = 0.2
+    bias_correlation: float = 0.3
     bias_time_s: float = 0.2
     miss_base: float = 0.01
     miss_small: float = 0.1
@@ -76,16 +79,17 @@ class NoiseCfg:
         for name in ("tail_share", "miss_base", "false_rate", "drop_rate"):
             if getattr(self, name) > 1:
                 raise UserError(f"noise: {name} is {getattr(self, name):g}; a chance is at most 1")
-        if self.eye_correlation >= 1:
-            raise UserError(f"noise: eye_correlation is {self.eye_correlation:g}; it must be below 1, else depth would be exact")
+        for name in ("eye_correlation", "bias_correlation"):
+            if getattr(self, name) >= 1:
+                raise UserError(f"noise: {name} is {getattr(self, name):g}; it must be below 1, else depth would be exact")
         if self.bias_time_s <= 0:
             raise UserError("noise: bias_time_s must be above 0")
 
     @property
     def measurement_sigma(self) -> tuple[float, float]:
         """sigma [px] of u or v, and of the disparity, of a slow shuttle: white, tail and slow part together. For a filter."""
-        each = np.sqrt(self.pixel_sigma**2 * (1 + self.tail_share * (TAIL_FACTOR**2 - 1)) + self.bias_sigma**2)
-        return float(each), float(each * np.sqrt(2 * (1 - self.eye_correlation)))
+        white, slow = self.pixel_sigma**2 * (1 + self.tail_share * (TAIL_FACTOR**2 - 1)), self.bias_sigma**2
+        return float(np.sqrt(white + slow)), float(np.sqrt(2 * (white * (1 - self.eye_correlation) + slow * (1 - self.bias_correlation))))
 
     @staticmethod
     def load(path: Path = SHIPPED) -> "NoiseCfg":
@@ -146,7 +150,7 @@ def step_bias(cfg: NoiseCfg, bias: Array, dt: float, rng: np.random.Generator) -
 
 
 def _bias_sigmas(cfg: NoiseCfg) -> Array:
-    return cfg.bias_sigma * np.array([1.0, 1.0, np.sqrt(2 * (1 - cfg.eye_correlation))])
+    return cfg.bias_sigma * np.array([1.0, 1.0, np.sqrt(2 * (1 - cfg.bias_correlation))])
 
 
 def draw_latency(cfg: NoiseCfg, count: int, rng: np.random.Generator) -> Array:

@@ -18,7 +18,7 @@ Array = np.ndarray
 
 FALSE_ERROR = 15.0  # [px] off in any of u, v, disparity: something else
 LEAST_REPORTS, LEAST_FLIGHTS = 500, 5
-FITTED = ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "miss_base", "miss_small", "miss_blur", "miss_turn",
+FITTED = ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "bias_correlation", "miss_base", "miss_small", "miss_blur", "miss_turn",
           "false_rate")
 SLOW_STREAK = 1.0  # [px] below it a report tells of pixel noise alone
 
@@ -76,20 +76,26 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
         white[own] = error[own] - slow[n]
         spread[n] = 1 / own.sum()
     shake = rig.left.fx * prior.timing_sigma_s * reports.body_rate
-    calm = np.isfinite(white[:, 0]) & (length < SLOW_STREAK) & (shake < 0.1 * prior.pixel_sigma)
-    if calm.sum() < LEAST_REPORTS // 5:
-        calm = np.isfinite(white[:, 0]) & (length <= np.percentile(length[good], 25))
-    sigma, tail = _white(white[calm, :2].ravel())
-    correlation = 1 - 0.5 * (_middle(white[calm, 2]) / _middle(white[calm, :2].ravel())) ** 2
+    steady = np.isfinite(white[:, 0]) & (shake < 0.1 * prior.pixel_sigma)
+    if steady.sum() < LEAST_REPORTS // 5:
+        steady = np.isfinite(white[:, 0])
+    # across the streak there is pixel noise alone, however fast the shuttle; along the rows of the eyes only as far as they are across it
+    way = streak / np.maximum(length, 1e-9)[:, None]
+    across = (white[:, 1] * way[:, 0] - white[:, 0] * way[:, 1])[steady]
+    sigma, tail = _white(across)
+    upright = steady & ((length < SLOW_STREAK) | (np.abs(way[:, 0]) < 0.3))
+    upright = upright if upright.sum() >= LEAST_REPORTS // 5 else steady
+    correlation = 1 - 0.5 * (_middle(white[upright, 2]) / _middle(across)) ** 2
     sources = {key: f"fitted to {count}" for key in FITTED}
     blurred = np.isfinite(white[:, 0]) & (length > 2 * SLOW_STREAK)
     blur = prior.blur_share
     if blurred.sum() >= LEAST_REPORTS // 5:
         along = np.sum(white[blurred, :2] * streak[blurred], axis=1) / length[blurred]
+        own = _middle(across) / sigma
         low, high = 0.0, 1.0
         for _ in range(30):
             blur = 0.5 * (low + high)
-            wide = _middle(along / np.sqrt(sigma**2 + (blur * length[blurred]) ** 2)) > _middle(white[calm, :2].ravel()) / sigma
+            wide = _middle(along / np.sqrt(sigma**2 + (blur * length[blurred]) ** 2)) > own
             low, high = (blur, high) if wide else (low, blur)
         sources["blur_share"] = f"fitted to {count}, exposure {prior.exposure_s * 1000:g} ms as told"
     else:
@@ -97,6 +103,8 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
     # what white noise alone leaves in a flight's median is taken off the slow error
     noise = (np.nanstd(white[:, :2]) ** 2) * float(np.mean(spread)) * np.pi / 2
     bias = max(float(np.mean(slow[:, :2] ** 2) - noise), 0.0) ** 0.5
+    apart = max(float(np.mean(slow[:, 2] ** 2)) - np.nanstd(white[:, 2]) ** 2 * float(np.mean(spread)) * np.pi / 2, 0.0)
+    alike = 1 - 0.5 * apart / bias**2 if bias > 0 else 0.0
     smear = length + rig.left.fx * prior.exposure_s * reports.body_rate
     causes = np.column_stack([np.ones(len(size)), np.maximum(CLEAR_SIZE / size - 1, 0), smear / size, reports.body_rate])
     counted = in_view & ~false
@@ -109,7 +117,8 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
     found = replace(
         prior, pixel_sigma=round(sigma, 4), tail_share=round(tail, 4),
         eye_correlation=round(float(np.clip(correlation, 0.0, 0.99)), 4),
-        blur_share=round(blur, 4), bias_sigma=round(bias, 4), miss_base=round(min(miss[0], 1.0), 5), miss_small=round(miss[1], 4),
+        blur_share=round(blur, 4), bias_sigma=round(bias, 4),
+        bias_correlation=round(float(np.clip(alike, 0.0, 0.99)), 4), miss_base=round(min(miss[0], 1.0), 5), miss_small=round(miss[1], 4),
         miss_blur=round(miss[2], 4), miss_turn=round(miss[3], 4), false_rate=round(float(false.mean()), 5), drop_rate=0.0)
     return found, sources
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from perception.camera import zedx
 from perception.crossing_batch import come_down
-from perception.noise import NoiseCfg, draw_bias, sample, step_bias
+from perception.noise import ZEDX, NoiseCfg, draw_bias, sample, step_bias
 from perception.tracker_batch import TrackerBatch, TrackerBatchCfg
 from sim.robot import Robot
 from sim.stereo import lens_in_base
@@ -32,7 +32,7 @@ class PerceptionCfg:
     hold: float = 2.0
     steps_late: tuple[int, int] = (1, 2)
     sigma: float = 0.5
-    noise: NoiseCfg = field(default_factory=NoiseCfg.load)
+    noise: NoiseCfg = field(default_factory=lambda: NoiseCfg.load(ZEDX))
 
 
 class Perception:

@@ -12,7 +12,7 @@ from perception.noise_truth import Reports, fit_with_truth
 
 RIG = zedx("SVGA", 4)
 TRUE = NoiseCfg(pixel_sigma=0.45, tail_share=0.12, eye_correlation=0.5, blur_share=0.08, exposure_s=0.004, timing_sigma_s=0.0,
-                bias_sigma=0.4, miss_base=0.03, miss_small=0.12, miss_blur=0.04, miss_turn=0.06, false_rate=0.01, drop_rate=0.0)
+                bias_sigma=0.4, bias_correlation=0.8, miss_base=0.03, miss_small=0.12, miss_blur=0.04, miss_turn=0.06, false_rate=0.01, drop_rate=0.0)
 
 
 def reports(rng, cfg, flights=150, rows=120):
@@ -27,7 +27,7 @@ def reports(rng, cfg, flights=150, rows=120):
 
 def test_the_model_that_was_sampled_comes_back(rng):
     found, sources = fit_with_truth(RIG, reports(rng, TRUE), NoiseCfg(exposure_s=0.004, timing_sigma_s=0.0))
-    tolerances = {"pixel_sigma": 0.03, "tail_share": 0.05, "eye_correlation": 0.06, "blur_share": 0.012, "bias_sigma": 0.06,
+    tolerances = {"pixel_sigma": 0.03, "tail_share": 0.05, "eye_correlation": 0.06, "blur_share": 0.012, "bias_sigma": 0.06, "bias_correlation": 0.08,
                   "miss_base": 0.02, "miss_small": 0.04, "miss_blur": 0.012, "miss_turn": 0.015, "false_rate": 0.004}
     for key, tolerance in tolerances.items():
         assert getattr(found, key) == pytest.approx(getattr(TRUE, key), abs=tolerance), key
