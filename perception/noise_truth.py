@@ -103,7 +103,7 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
     # what white noise alone leaves in a flight's median is taken off the slow error
     noise = (np.nanstd(white[:, :2]) ** 2) * float(np.mean(spread)) * np.pi / 2
     bias = max(float(np.mean(slow[:, :2] ** 2) - noise), 0.0) ** 0.5
-    apart = max(float(np.mean(slow[:, 2] ** 2)) - np.nanstd(white[:, 2]) ** 2 * float(np.mean(spread)) * np.pi / 2, 0.0)
+    apart = max(float(np.mean(slow[:, 2] ** 2)) - float(np.nanstd(white[:, 2])) ** 2 * float(np.mean(spread)) * np.pi / 2, 0.0)
     alike = 1 - 0.5 * apart / bias**2 if bias > 0 else 0.0
     smear = length + rig.left.fx * prior.exposure_s * reports.body_rate
     causes = np.column_stack([np.ones(len(size)), np.maximum(CLEAR_SIZE / size - 1, 0), smear / size, reports.body_rate])
