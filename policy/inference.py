@@ -56,7 +56,13 @@ class OnnxPolicy:
 
         side (N,): `symmetry.target_side` at the moment the command appeared; sighting: what the camera saw, for a policy that sees.
         """
-        observation = build_observation(sense(self.contract, state, command, previous_action, sighting))
-        action = self.action_mirror.where(self(self.observation_mirror.where(observation, side)), side)
-        action = np.clip(action, -self.contract.action_clip, self.contract.action_clip)
+        return self.decide(self.observe(state, command, previous_action, side, sighting), side)
+
+    def observe(self, state: RobotState, command: SwingCommand, previous_action: Array, side: Array, sighting: Sighting | None = None) -> Array:
+        """What the network is given, (N, A) float32, mirrored where side (N,) is -1; arguments as in `act`."""
+        return self.observation_mirror.where(build_observation(sense(self.contract, state, command, previous_action, sighting)), side)
+
+    def decide(self, observation: Array, side: Array) -> tuple[Array, Array]:
+        """(joint targets (N, J) [rad], action (N, J)) for what `observe` gave, for the same side."""
+        action = np.clip(self.action_mirror.where(self(observation), side), -self.contract.action_clip, self.contract.action_clip)
         return self.contract.joint_targets(action), action

@@ -13,7 +13,7 @@ from policy.rewards import HIT_RADIUS
 from policy.swings import Swings, swings_for_shots
 from policy.task import BadmintonTask, Step, TaskCfg
 from sim.court import is_in
-from sim.robot import load_robot
+from sim.robot import Robot, load_robot
 from sim.scale import TaskScale
 from sim.serves import human_shots, launcher_shots
 from sim.shuttle import DOWN, IDLE
@@ -98,18 +98,8 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
     or folder of the robot, where it is not one that ships under the name in the policy's contract.
     """
     robot = load_robot(robot_name or policy.contract.robot)
-    scale = robot.scale
-    spread = (scale.box_x if cfg.spread_x is None else cfg.spread_x, scale.box_y if cfg.spread_y is None else cfg.spread_y)
-    if cfg.repeats < 1 or cfg.robots < 1 or min(spread) < 0:
-        raise UserError(f"repeats and robots must be at least 1, spreads not negative; they are {cfg.repeats}, {cfg.robots}, {spread}")
-    rng = np.random.default_rng(cfg.seed)
-    base = human_shots() if cfg.shots == "human" else launcher_shots(rng, 37)
-    shots = base.take(np.tile(np.arange(len(base)), cfg.repeats))
-    place = None if cfg.as_hit else rng.uniform(-1, 1, (len(shots), 2)) * spread
-    swings, served = swings_for_shots(shots, scale.meet_height, REST, place)
-    swings.tag = np.arange(len(served))
-    outcome = Outcome(scale, shots.label[served], swings.position[:, :2].copy(), swings.launch * 0.02)
-    queue = deque(rng.permutation(np.flatnonzero(~outcome.left)).tolist())
+    swings, outcome, order, not_falling = serves(robot, cfg)
+    queue = deque(order.tolist())
 
     def source(ids: Array) -> Swings:
         given = Swings.idle(len(ids))
@@ -123,7 +113,7 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
     policy.contract.check_same(task.contract)
     observation = task.reset()
     number = 0
-    last_struck, returned_to_queue = np.full(cfg.robots, -1), np.zeros(len(served), int)
+    last_struck, returned_to_queue = np.full(cfg.robots, -1), np.zeros(len(outcome.label), int)
     while True:
         command, upcoming, waiting = task.current.tag.copy(), task.upcoming.tag.copy(), task.wait > 0
         step = task.step(policy(observation[:, : task.actor_size]))
@@ -152,7 +142,24 @@ def play(policy: OnnxPolicy, cfg: PlayCfg = PlayCfg(), threads: int = 0, watch: 
         busy = (task.current.tag >= 0) | ((task.shuttles.phase != IDLE) & (task.shuttles.phase != DOWN))
         if not busy.any() and not queue:
             break
-    return score_card(outcome, cfg, len(shots) - len(served), policy), outcome
+    return score_card(outcome, cfg, not_falling, policy), outcome
+
+
+def serves(robot: Robot, cfg: PlayCfg) -> tuple[Swings, Outcome, Array, int]:
+    """The shots of a session: a swing for each, an empty account of them, the order in which those in reach are served, and how many never
+    come down through the height at which they are met. The same seed gives the same shots."""
+    scale = robot.scale
+    spread = (scale.box_x if cfg.spread_x is None else cfg.spread_x, scale.box_y if cfg.spread_y is None else cfg.spread_y)
+    if cfg.repeats < 1 or cfg.robots < 1 or min(spread) < 0:
+        raise UserError(f"repeats and robots must be at least 1, spreads not negative; they are {cfg.repeats}, {cfg.robots}, {spread}")
+    rng = np.random.default_rng(cfg.seed)
+    base = human_shots() if cfg.shots == "human" else launcher_shots(rng, 37)
+    shots = base.take(np.tile(np.arange(len(base)), cfg.repeats))
+    place = None if cfg.as_hit else rng.uniform(-1, 1, (len(shots), 2)) * spread
+    swings, served = swings_for_shots(shots, scale.meet_height, REST, place)
+    swings.tag = np.arange(len(served))
+    outcome = Outcome(scale, shots.label[served], swings.position[:, :2].copy(), swings.launch * 0.02)
+    return swings, outcome, rng.permutation(np.flatnonzero(~outcome.left)), len(shots) - len(served)
 
 
 def _refill(task: BadmintonTask, source: Callable[[Array], Swings], queue: deque[int]) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from policy.commander import RETURN_PLACE
 from policy.strike import plan_strike
 from sim.court import HOME_X
 from sim.scale import TaskScale
 from sim.serves import Shots, human_like_shots, launcher_shots, meet, moved_to
 
 Array = np.ndarray
-RETURN_PLACE = (2.2, 0.0)  # [m] world: where play sends the return; our choice, the middle of the far side's front half
 
 
 @dataclass

@@ -13,13 +13,13 @@ import numpy as np
 
 from perception.camera import StereoRig, zedx
 from perception.errors import UserError
-from perception.interception import FlightNoise, at_height, forecast
+from perception.interception import FlightNoise
 from perception.pipeline import Pipeline, PipelineCfg, one_core
 from perception.tracker import Track
+from policy.commander import Flight, strike_for_flight
 from policy.inference import OnnxPolicy
 from policy.play import REST, Outcome, Watcher
-from policy.strike import plan_strike
-from policy.swings import RETURN_PLACE, Swings, swings_for_shots
+from policy.swings import Swings, swings_for_shots
 from policy.task import BadmintonTask, TaskCfg
 from policy.watched_serves import Serve
 from sim.court import HOME_X, is_in
@@ -51,21 +51,15 @@ def strike_command(track: Track, now: float, delay: int, period: float, height: 
 
     delay: control steps until the command becomes known. The strike lies on a control step, so the shuttle is met where it is then.
     """
-    crossing = at_height(track.time, track.state, track.covariance, height, 2.5, noise)
-    if crossing is None or np.sqrt(np.linalg.eigvalsh(crossing.covariance[:3, :3])[-1]) > sure:
+    told = strike_for_flight(Flight(track.time, track.state, track.covariance), now, delay, period, height, noise, sure)
+    if told is None:
         return None
-    steps = round((crossing.time - now) / period) - delay
-    if steps < 1:
-        return None
-    state, _ = forecast(track.time, track.state, track.covariance, now + (steps + delay) * period, noise)
-    strike = plan_strike(state[None, :3], state[None, 3:6], np.array([RETURN_PLACE]), state[6:7], state[7:8])
-    if not strike.feasible[0]:
-        return None
+    steps, strike, sigmas = told
     swing = Swings.idle(1)
     swing.wait[:], swing.time[:], swing.launch[:] = delay, steps, 0
     swing.position[:] = strike.position - [HOME_X, 0.0, 0.0]
     swing.normal[:], swing.velocity[:] = strike.normal, strike.velocity
-    return swing, np.sqrt(np.diag(crossing.covariance)[:3])
+    return swing, sigmas
 
 
 def play_with_vision(policy: OnnxPolicy, cfg: VisionCfg = VisionCfg(), watch: Watcher | None = None,

@@ -85,12 +85,12 @@ class BatchPhysics:
         """(N, J) speeds of the drives, which differ from the joints' where a belt couples two [rad/s]."""
         return self.qd @ self._to_drive
 
-    def step(self, joint_targets: Array) -> Array:
+    def step(self, joint_targets: Array, substeps: int = SUBSTEPS) -> Array:
         """One control step towards joint targets (N, J) [rad], as the encoders see them; (N,) True where a simulation blew up."""
         np.matmul(joint_targets - self.variation.encoder_bias, self._to_drive, out=self._ctrl)
         bad = np.zeros(self.count, bool)
         try:
-            self.batch.step(nstep=SUBSTEPS)
+            self.batch.step(nstep=substeps)
         except SimulationError as error:
             bad[error.ids] = True
         bad |= ~(np.abs(self.qvel).max(axis=1) < SPEED_LIMIT)  # also true for NaN
