@@ -226,7 +226,7 @@ ZEDX_MODES = {"HD1200": (1920, 1200, 60.0, 1.0), "SVGA": (960, 600, 120.0, 0.5)}
 ZEDX_BASELINE = 0.12  # [m]
 
 
-def zedx(mode: str = "SVGA", lens_mm: float = 4) -> StereoRig:
+def zedx(mode: str = "SVGA", lens_mm: float = 2.2) -> StereoRig:
     """A nominal ZED X in mode HD1200 or SVGA with the 2.2 or the 4 mm lens."""
     if mode not in ZEDX_MODES or lens_mm not in ZEDX_FOCAL:
         raise UserError(f"a ZED X has modes {', '.join(ZEDX_MODES)} and lenses of 2.2 and 4 mm; got {mode}, {lens_mm}")

@@ -12,7 +12,7 @@ from policy.verbs import needs_training_extra
 
 
 def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight", "timestep", "perception", "stale"]], robots: int = 512, seconds: float = 8.0,
-          threads: int = 0, data: Path | None = None, serves: int = 100, fps: float = 60.0, lens: Literal["2.2", "4"] = "4",
+          threads: int = 0, data: Path | None = None, serves: int = 100, fps: float = 60.0, lens: Literal["2.2", "4"] = "2.2",
           shuttle: Literal["white", "orange"] = "white", steps: int = 1_050_000, seeds: int = 3, out: Path = Path("runs/stale"),
           json_path: JsonPath = None) -> None:
     """Measure this machine or the model: speed of the environment (sim), of one PPO iteration by phase and beside other learners (train),
@@ -27,7 +27,7 @@ def bench(what: tyro.conf.Positional[Literal["sim", "train", "flight", "timestep
         threads: 0 takes all cores.
         serves: for perception: how many, as the shipped policy plays them.
         fps: for perception: stereo frames per second; the camera does up to 120.
-        lens: for perception: of the ZED X [mm]; the robot's is 4.
+        lens: for perception: of the ZED X [mm]; the robot's is 2.2.
         shuttle: for perception: its colour.
         steps: for stale: of each run.
         seeds: for stale: runs per variant; a run that is in --out already is not made again.

@@ -24,7 +24,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class PerceptionCfg:
-    """lens_mm: of the ZED X at SVGA, our choice: the wide one sees 0.1 s longer and foretells to 5 cm where the 4 mm one does to 8; hold [s]: how long an interception is kept without sight, the paper's 2 s; steps_late: (low, high) control
+    """lens_mm: of the ZED X at SVGA, the robot's wide one; hold [s]: how long an interception is kept without sight, the paper's 2 s; steps_late: (low, high) control
     steps from exposure to measurement, drawn per episode: 20 to 40 ms, the field's good systems, the paper says 60 to 160; sigma [m]: an
     interception is believed once its horizontal standard deviation is under it, our choice: sooner known against wrong steps at first."""
 

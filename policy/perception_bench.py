@@ -198,7 +198,7 @@ def time_alone(robot: Robot, serves: list[Serve], rig: StereoRig, sensor: Sensor
             "tracker_ms": _ms(np.concatenate(track), 50), "timed_pairs": len(window) + len(search)}
 
 
-def bench_perception(serves: int = 100, fps: float = 60.0, lens_mm: float = 4, shuttle: str = "white", threads: int = 0, seed: int = 3,
+def bench_perception(serves: int = 100, fps: float = 60.0, lens_mm: float = 2.2, shuttle: str = "white", threads: int = 0, seed: int = 3,
                      progress: Callable[[int, int, float], object] | None = None) -> dict[str, Any]:
     """Figures of `serves` rendered serves; progress(done, all, seconds left) after each. threads: processes that render, 0: one per core.
 

@@ -75,7 +75,7 @@ PRESETS: dict[str, TrainCfg] = {
     # sees for itself, farther and faster targets, arm current limited: begins where the default preset ends (`--begin-with`)
     "seeing": TrainCfg(
         total_steps=32_000_000,
-        curriculum=CurriculumCfg(start=1.2, top=2.1, top_share=1.15, seen_share=0.5, rush_share=0.25, tail=75.0),
+        curriculum=CurriculumCfg(start=1.2, top=2.0, step=0.05, top_share=1.1, seen_share=0.5, rush_share=0.25, tail=75.0),
         anneal=AnnealCfg(begin=0.45, end=0.95, std_max=(0.25, 0.06), leg_floor=0.18, arm_floor=0.15), constraint=ConstraintCfg(),
         perception=PerceptionCfg()),
 }
