@@ -33,7 +33,9 @@ UNITS = {
     "blur_share": "of the streak, sigma along it",
     "exposure_s": "s",
     "timing_sigma_s": "s, jitter of the stamp; times body rate it turns the ray",
-    "bias_sigma": "px, each axis of each eye, slow error",
+    "bias_sigma": "px, each eye, slow error of a shuttle 8 px across",
+    "bias_flat": "slow error across the image over that up and down it: shuttles seen from a robot stand upright in it, and err along themselves",
+    "bias_growth": f"share of the slow error that grows with the shuttle's image, 1: as its size over {CLEAR_SIZE:g} px",
     "bias_correlation": "of the two eyes' slow errors; what is left is disparity",
     "bias_time_s": "s, in which the slow error forgets itself",
     "miss_base": "chance to miss a large, slow shuttle in view",
@@ -60,6 +62,8 @@ class NoiseCfg:
     exposure_s: float = 0.002
     timing_sigma_s: float = 0.001
     bias_sigma: float = 0.2
+    bias_flat: float = 1.0
+    bias_growth: float = 0.0
     bias_correlation: float = 0.3
     bias_time_s: float = 0.2
     miss_base: float = 0.01
@@ -76,7 +80,7 @@ class NoiseCfg:
             value = getattr(self, field.name)
             if not np.isfinite(value) or value < 0:
                 raise UserError(f"noise: {field.name} is {value}; it must be a number that is not negative")
-        for name in ("tail_share", "miss_base", "false_rate", "drop_rate"):
+        for name in ("tail_share", "miss_base", "false_rate", "drop_rate", "bias_growth"):
             if getattr(self, name) > 1:
                 raise UserError(f"noise: {name} is {getattr(self, name):g}; a chance is at most 1")
         for name in ("eye_correlation", "bias_correlation"):
@@ -150,7 +154,7 @@ def step_bias(cfg: NoiseCfg, bias: Array, dt: float, rng: np.random.Generator) -
 
 
 def _bias_sigmas(cfg: NoiseCfg) -> Array:
-    return cfg.bias_sigma * np.array([1.0, 1.0, np.sqrt(2 * (1 - cfg.bias_correlation))])
+    return cfg.bias_sigma * np.array([cfg.bias_flat, 1.0, cfg.bias_flat * np.sqrt(2 * (1 - cfg.bias_correlation))])
 
 
 def draw_latency(cfg: NoiseCfg, count: int, rng: np.random.Generator) -> Array:
@@ -178,7 +182,7 @@ def sample(cfg: NoiseCfg, rig: StereoRig, points_l: Array, velocity_c: Array, bo
     _report(out, seen, streak, pixel_errors(cfg, streak, rng), rng.standard_normal((count, 2)), rng.random((count, 3)),
             points[:, 2], np.asarray(body_rate, float), np.asarray(flight_bias, float), camera.fx, cfg.exposure_s,
             cfg.timing_sigma_s, camera.width, camera.height,
-            (cfg.miss_base, cfg.miss_small, cfg.miss_blur, cfg.miss_turn), cfg.false_rate, cfg.drop_rate)
+            (cfg.miss_base, cfg.miss_small, cfg.miss_blur, cfg.miss_turn), cfg.false_rate, cfg.drop_rate, cfg.bias_growth)
     false = np.flatnonzero(seen & np.isinf(out[:, 0]))
     nearest, farthest = (camera.fx * rig.baseline / d for d in FALSE_DEPTH)
     out[false] = rng.uniform([0, 0, farthest], [camera.width, camera.height, nearest], (len(false), 3))
@@ -197,7 +201,7 @@ def _image(points, velocity, fx, fy, cx, cy, baseline, exposure, out, streak):
 
 @njit(cache=True)
 def _report(out, seen, streak, error, jitter, luck, depth, body_rate, bias, fx, exposure, timing, width, height, misses,
-            false_rate, drop_rate):
+            false_rate, drop_rate, growth):
     """Turn true images `out` into reports, in place: nan where nothing is reported, inf where it is something else."""
     for i in range(len(out)):
         u, v, d = out[i, 0], out[i, 1], out[i, 2]
@@ -215,8 +219,9 @@ def _report(out, seen, streak, error, jitter, luck, depth, body_rate, bias, fx, 
             seen[i] = in_view and luck[i, 0] >= _miss(misses[0], misses[1], misses[2], misses[3], size, smear, body_rate[i])
         if seen[i]:
             shake = fx * timing * body_rate[i]
-            out[i, 0] = u + error[i, 0, 0] + shake * jitter[i, 0] + bias[i, 0]
-            out[i, 1] = v + error[i, 0, 1] + shake * jitter[i, 1] + bias[i, 1]
-            out[i, 2] = d + error[i, 0, 0] - error[i, 1, 0] + bias[i, 2]
+            grown = 1.0 + growth * (fx * SHUTTLE_SIZE / max(depth[i], _NEAR) / CLEAR_SIZE - 1.0)
+            out[i, 0] = u + error[i, 0, 0] + shake * jitter[i, 0] + grown * bias[i, 0]
+            out[i, 1] = v + error[i, 0, 1] + shake * jitter[i, 1] + grown * bias[i, 1]
+            out[i, 2] = d + error[i, 0, 0] - error[i, 1, 0] + grown * bias[i, 2]
         else:
             out[i] = np.nan

@@ -135,7 +135,8 @@ def fit_noise(flights: list[SmoothFlight], fps: float, prior: NoiseCfg = NoiseCf
         miss_small = prior.miss_small
     streaks = np.concatenate([np.linalg.norm(f.streak, axis=1) for f in flights]) > QUICK
     sources["miss_base"], sources["false_rate"] = f"fitted to {count}, {len(rows)} frames", f"fitted to {count}"
-    for key, why in (("bias_correlation", "the eyes' errors were not seen in one view"), ("eye_correlation", "the eyes' errors were not seen in one view"),
+    for key, why in (("bias_correlation", "the eyes' errors were not seen in one view"), ("bias_flat", "not told apart"), ("bias_growth", "recorded shuttles were of one size"),
+                     ("eye_correlation", "the eyes' errors were not seen in one view"),
                      ("exposure_s", "recordings do not say it"), ("timing_sigma_s", "the cameras stood still"),
                      ("miss_blur", f"{np.sum(~rows & streaks)} of {streaks.sum()} quick frames were missed, too few to tell"),
                      ("miss_turn", "the cameras stood still"), ("drop_rate", "labels have every frame"),

@@ -5,6 +5,7 @@ told: misses by range, streak and body rate, the correlation of the eyes, a slow
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -18,8 +19,11 @@ Array = np.ndarray
 
 FALSE_ERROR = 15.0  # [px] off in any of u, v, disparity: something else
 LEAST_REPORTS, LEAST_FLIGHTS = 500, 5
-FITTED = ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "bias_correlation", "miss_base", "miss_small", "miss_blur", "miss_turn",
+FITTED = ("pixel_sigma", "tail_share", "eye_correlation", "bias_sigma", "bias_flat", "bias_growth", "bias_correlation", "bias_time_s", "miss_base", "miss_small", "miss_blur", "miss_turn",
           "false_rate")
+GROWTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+NEAR_LAG, FAR_LAG = 1, 5  # [frames at 60 a second] between which the slow error's memory is read
+MEMORY_MOST = 2.0  # [s] longer than any flight: constant within one
 SLOW_STREAK = 1.0  # [px] below it a report tells of pixel noise alone
 
 
@@ -68,13 +72,9 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
     count = f"{good.sum()} reports of {len(flights)} flights with their truth"
     streak = flow * prior.exposure_s
     length = np.linalg.norm(streak, axis=1)
-    slow, white = np.zeros((len(flights), 3)), np.full(error.shape, np.nan)
-    spread = np.zeros(len(flights))
-    for n, flight in enumerate(flights):
-        own = good & (reports.flight == flight)
-        slow[n] = np.median(error[own], axis=0)
-        white[own] = error[own] - slow[n]
-        spread[n] = 1 / own.sum()
+    growth = min(GROWTHS, key=lambda g: _apart(error, reports.flight, flights, good, size, g)[3])
+    slow, white, spread, _ = _apart(error, reports.flight, flights, good, size, growth)
+    kept = _memory(white, reports.flight, flights)
     shake = rig.left.fx * prior.timing_sigma_s * reports.body_rate
     steady = np.isfinite(white[:, 0]) & (shake < 0.1 * prior.pixel_sigma)
     if steady.sum() < LEAST_REPORTS // 5:
@@ -102,9 +102,10 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
         sources["blur_share"] = f"prior; {blurred.sum()} reports with a streak are too few"
     # what white noise alone leaves in a flight's median is taken off the slow error
     noise = (np.nanstd(white[:, :2]) ** 2) * float(np.mean(spread)) * np.pi / 2
-    bias = max(float(np.mean(slow[:, :2] ** 2) - noise), 0.0) ** 0.5
+    over, bias = (max(float(np.mean(slow[:, a] ** 2) - noise), 0.0) ** 0.5 for a in (0, 1))
+    flat = over / bias if bias > 0.05 else 1.0  # [px] below that there is nothing to compare
     apart = max(float(np.mean(slow[:, 2] ** 2)) - float(np.nanstd(white[:, 2])) ** 2 * float(np.mean(spread)) * np.pi / 2, 0.0)
-    alike = 1 - 0.5 * apart / bias**2 if bias > 0 else 0.0
+    alike = 1 - 0.5 * apart / over**2 if over > 0 else 0.0
     smear = length + rig.left.fx * prior.exposure_s * reports.body_rate
     causes = np.column_stack([np.ones(len(size)), np.maximum(CLEAR_SIZE / size - 1, 0), smear / size, reports.body_rate])
     counted = in_view & ~false
@@ -113,14 +114,42 @@ def fit_with_truth(rig: StereoRig, reports: Reports, prior: NoiseCfg = NoiseCfg(
         sources[key] = "as told; reports do not say it"
     sources["timing_sigma_s"] = "prior; it shows as pixel noise when the body turns"
     sources["drop_rate"] = "0; lost frames count as misses here"
-    sources["bias_time_s"] = "prior; within one flight it is taken as constant"
     found = replace(
         prior, pixel_sigma=round(sigma, 4), tail_share=round(tail, 4),
         eye_correlation=round(float(np.clip(correlation, 0.0, 0.99)), 4),
         blur_share=round(blur, 4), bias_sigma=round(bias, 4),
-        bias_correlation=round(float(np.clip(alike, 0.0, 0.99)), 4), miss_base=round(min(miss[0], 1.0), 5), miss_small=round(miss[1], 4),
+        bias_flat=round(flat, 3), bias_growth=growth, bias_time_s=kept, bias_correlation=round(float(np.clip(alike, 0.0, 0.99)), 4), miss_base=round(min(miss[0], 1.0), 5), miss_small=round(miss[1], 4),
         miss_blur=round(miss[2], 4), miss_turn=round(miss[3], 4), false_rate=round(float(false.mean()), 5), drop_rate=0.0)
     return found, sources
+
+
+def _apart(error: Array, flight: Array, flights: list[Any], good: Array, size: Array, growth: float) -> tuple[Array, Array, Array, float]:
+    """Slow errors (F, 3) of flights and what they leave (N, 3) of every error, nan elsewhere; 1 / reports (F,); and how large the rest is."""
+    grown = 1 + growth * (size / CLEAR_SIZE - 1)
+    slow, white, spread = np.zeros((len(flights), 3)), np.full(error.shape, np.nan), np.zeros(len(flights))
+    for n, number in enumerate(flights):
+        own = good & (flight == number)
+        slow[n] = np.median(error[own] / grown[own, None], axis=0)
+        white[own] = error[own] - slow[n] * grown[own, None]
+        spread[n] = 1 / own.sum()
+    return slow, white, spread, float(np.nanmean(np.abs(white[:, :2])))
+
+
+def _memory(white: Array, flight: Array, flights: list[Any]) -> float:
+    """Time [s] in which the slow error forgets itself, from how alike what is left of errors is from frame to frame; rows of a flight are frames in a
+    row. MEMORY_MOST where it does not forget within a flight."""
+    near, far, power = [], [], []
+    for number in flights:
+        rows = white[flight == number, :2]
+        rows = np.clip(rows[np.isfinite(rows[:, 0])], -2, 2)
+        if len(rows) > FAR_LAG + 5:
+            near.append((rows[NEAR_LAG:] * rows[:-NEAR_LAG]).mean())
+            far.append((rows[FAR_LAG:] * rows[:-FAR_LAG]).mean())
+            power.append((rows**2).mean())
+    if not power or np.mean(near) < 0.05 * np.mean(power):  # white: nothing wanders
+        return MEMORY_MOST
+    ratio = float(np.clip(np.mean(far) / np.mean(near), 0.05, 0.999))
+    return round(float(min(-(FAR_LAG - NEAR_LAG) / 60 / np.log(ratio), MEMORY_MOST)), 3)
 
 
 def _middle(values: Array) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from perception.camera import StereoRig
 from perception.errors import UserError
-from perception.noise import NoiseCfg, draw_bias, sample
+from perception.noise import NoiseCfg, draw_bias, sample, step_bias
 from perception.noise_fit import distance
 from perception.noise_truth import FITTED, Reports, fit_with_truth
 
@@ -63,7 +63,13 @@ def _some(reports: Reports, rows: Array) -> Reports:
 def _drawn(rig: StereoRig, reports: Reports, cfg: NoiseCfg, rng: np.random.Generator) -> tuple[Array, Array]:
     """What the model reports of the same shuttles: measurement, seen."""
     number = np.unique(reports.flight, return_inverse=True)[1]
-    bias = draw_bias(cfg, int(number.max()) + 1, rng)[number]
+    now = draw_bias(cfg, int(number.max()) + 1, rng)
+    bias = np.empty((len(number), 3))
+    turn = np.arange(len(number)) - np.searchsorted(np.maximum.accumulate(number), number)  # how many reports of the flight came before
+    for k in range(int(turn.max()) + 1):
+        rows = turn == k
+        bias[rows] = now[number[rows]]
+        now = step_bias(cfg, now, 1 / rig.fps, rng)
     return sample(cfg, rig, reports.points_l, reports.velocity_c, reports.body_rate, bias, rng)
 
 

@@ -86,7 +86,7 @@ def test_dropped_frames_and_false_reports_come_at_their_rates(rng):
 
 
 def test_slow_error_keeps_its_spread_and_forgets_itself_in_its_time(rng):
-    cfg = replace(CLEAN, bias_sigma=0.5, bias_correlation=0.5, bias_time_s=0.2)
+    cfg = replace(CLEAN, bias_sigma=0.5, bias_flat=1.0, bias_correlation=0.5, bias_time_s=0.2)
     start = draw_bias(cfg, 20000, rng)
     later = start
     for _ in range(12):
