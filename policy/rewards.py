@@ -185,15 +185,15 @@ REGULARISE_FLOOR = -0.3  # per step: one wild step must not outweigh a good stri
 FALL = -2.0  # once, when the robot falls; a good strike is worth 12
 
 
-def total_reward(t: Transition) -> tuple[Array, dict[str, float]]:
-    """Reward (N,) and the mean of each weighted term by name."""
+def total_reward(t: Transition) -> tuple[Array, dict[str, Array]]:
+    """Reward (N,) and each weighted term (N,) by name."""
     out = np.zeros(len(t.action))
-    means: dict[str, float] = {}
+    terms: dict[str, Array] = {}
     for group, floor in ((STRIKE, None), (GUIDE, None), (REGULARISE, REGULARISE_FLOOR)):
         part = np.zeros(len(out))
         for function, weight in group.items():
             value = weight * function(t)
-            means[function.__name__] = float(value.mean())
+            terms[function.__name__] = value
             part += value
         out += part if floor is None else np.maximum(part, floor)
-    return out, means
+    return out, terms

@@ -44,7 +44,8 @@ class StrikeLog:
             if (due & known).any():
                 self.off.append(float(off[due & known].mean()))
         self.reward += float(step.reward.mean())
-        for name, value in step.reward_terms.items():
+        for name, values in step.reward_terms.items():
+            value = float(values.mean())
             if np.isfinite(value):  # a fault of one robot must not hide the others' mean for good
                 self.terms[name] = self.terms.get(name, 0.0) + value
         for name, ids in step.faults.items():

@@ -65,7 +65,7 @@ class Step:
     arm_current: Array  # (N,) drawn by the arm at the last physics step [A]
     load: Array  # (N,) the same in shares of the limit
     watched: tuple[Array, Array, Array] | None  # see `rewards.Transition`
-    reward_terms: dict[str, float]
+    reward_terms: dict[str, Array]  # (N,) each, weighted
     faults: dict[str, Array]  # ids of robots by what was not finite: "physics", "observation" or "reward"; empty when all is well
 
     @property

@@ -4,7 +4,7 @@ imported, playing must work without torch, and `--help` should be instant."""
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -154,21 +154,13 @@ def _print_vision(console: Any, f: dict[str, Any], seconds: float) -> None:
 
 
 def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]) -> None:
-    from rich.progress import track
-
-    from sim.recording import read_rollout
-    from sim.replay import VideoCfg, frame_times, write_video
+    from policy.show import film
+    from sim.replay import VideoCfg
     from sim.robot import load_robot
+    from sim.rollout_reader import read_rollout
 
-    if not target.parent.is_dir():
-        raise UserError(f"there is no folder {target.parent} to write {target.name} to")
     rollout = read_rollout(recording)
-    cfg = VideoCfg(**settings)
-    total = len(frame_times(rollout, cfg))
-    steps = iter(track(range(total), "filming", console=console))
-    write_video(rollout, load_robot(rollout.metadata.get("robot", "anymal_dynaarm")), target, cfg, lambda _: next(steps, None))
-    next(steps, None)
-    console.print(f"wrote {target}")
+    film([rollout], [load_robot(rollout.metadata.get("robot", "anymal_dynaarm"))], target, console, VideoCfg(**settings))
 
 
 def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float | None = None,
@@ -203,42 +195,38 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     print_evaluation(console, figures)
 
 
-def replay(recording: tyro.conf.Positional[Path], video: Path | None = None, speed: float = 1.0, seconds: float = 0.0,
-           up_to_cut: bool = False, json_path: JsonPath = None) -> None:
-    """Show a recording: in a window where there is a display, else as a video file.
+def replay(recording: tyro.conf.Positional[Path], window: bool = False, web: bool = False, video: Path | None = None, report: Path | None = None,
+           rerun: Path | None = None, resim: bool = False, compare: Path | None = None, begin: Annotated[float | None, tyro.conf.arg(name="from")] = None,
+           end: Annotated[float | None, tyro.conf.arg(name="to")] = None, swing: int = 0, speed: float = 1.0, height: int = 1080, seconds: float = 0.0,
+           robot: str = "", port: int = 8012, json_path: JsonPath = None) -> None:
+    """Show a recording: in a window where there is a display, else as a page for the browser; or write a film, a report or a Rerun file.
 
     Args:
-        recording: a rollout.mcap.
-        video: write this .mp4 instead of opening a window.
-        speed: of the window, 1 is real time.
-        seconds: length of the video, 0 for all of it.
-        up_to_cut: show a recording that was cut off as far as it goes, instead of refusing it.
-        json_path: write what the recording holds (length, events, metadata) to this file.
+        recording: a rollout.mcap, or a ROS 2 bag with /joint_states (a folder, an .mcap or a .db3).
+        window: MuJoCo's viewer; needs a display.
+        web: a page to walk around in; the address is printed, Ctrl-C ends it.
+        video: write this .mp4: H.264, 30 frames a second, slow motion at the hits.
+        report: write this .html: what happened, with curves; one file, nothing to fetch.
+        rerun: write this .rrd for the Rerun viewer.
+        resim: drive the simulator with the recorded commands and say where it parts from the recording, joint by joint.
+        compare: a second recording, beside the first in the film; both from their start.
+        begin: leave out what is before so many seconds.
+        end: and what is after so many.
+        swing: only this swing, 1 for the first.
+        speed: of window, page and film, 1 is real time.
+        height: of the film [px], 16:9.
+        seconds: longest film, 0 for all of it.
+        robot: name or folder of the robot, where the recording does not say it.
+        port: of the page; another one is taken if it is in use.
+        json_path: write what the recording holds (length, events, topics, notes, metadata) and what --resim found to this file.
     """
     from rich.console import Console
 
-    from sim.display import choose_offscreen, has_window_system
-    from sim.recording import check_complete
+    from policy.show import Wanted, show
 
     console = Console(highlight=False, soft_wrap=True)
-    facts = check_complete(recording, up_to_cut)
-    write_json(json_path, facts)
-    if not facts["complete"]:
-        console.print(f"{recording} was cut off; showing the {facts['seconds']:.1f} s that are there")
-    if video is None and has_window_system():
-        console.print("showing in a window, since a display was found; --video FILE writes a film instead")
-        from sim.recording import read_rollout
-        from sim.replay import show_window
-        from sim.robot import load_robot
-
-        rollout = read_rollout(recording)
-        show_window(rollout, load_robot(rollout.metadata.get("robot", "anymal_dynaarm")), speed)
-        return
-    display = choose_offscreen()
-    if display.backend is None:
-        raise UserError(display.note)
-    console.print(f"{display.note}{'' if video else ', since there is no display'}")
-    _video(recording, video or recording.with_suffix(".mp4"), console, {"seconds": seconds})
+    write_json(json_path, show(Wanted(recording, window, web, video, report, rerun, resim, compare, begin, end, swing, speed, height, seconds,
+                                      robot, port), console))
 
 
 def export(run: Path, out: Path = Path("policy.onnx"), json_path: JsonPath = None) -> None:

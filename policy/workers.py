@@ -31,18 +31,15 @@ PATIENCE = 120.0  # [s] without a single rollout before the run gives up
 
 def fingerprint(robot: str) -> dict[str, str]:
     """What must be the same on learner and worker: code, robot files, and the versions of what simulates and computes."""
-    from sim.robot import available_robots
+    from policy.provenance import robot_hash
 
     code = hashlib.sha256()
     here = Path(__file__).parent.parent
     for package in ("perception", "sim", "policy"):
         for path in sorted((here / package).glob("*.py")):
             code.update(path.name.encode() + path.read_bytes())
-    files = hashlib.sha256()
-    for path in sorted(available_robots().get(robot, Path(robot)).glob("*.*")):
-        files.update(path.name.encode() + path.read_bytes())
     versions = {name: importlib.metadata.version(name) for name in ("mujoco", "torch", "numpy")}
-    return {"code": code.hexdigest()[:12], "robot": files.hexdigest()[:12], **versions}
+    return {"code": code.hexdigest()[:12], "robot": robot_hash(robot), **versions}
 
 
 class RobotWorker:

@@ -1,26 +1,40 @@
-"""Rollout <-> MCAP. One file of standard ROS 2 messages (CDR, profile "ros2"): Foxglove, PlotJuggler and `ros2 bag` open it.
+"""Writing rollouts as MCAP: one file of standard ROS 2 messages (CDR, profile "ros2"), for Foxglove, PlotJuggler, Rerun, `ros2 bag`.
 
-Written as it goes, in chunks of about a second, so a killed run keeps all but its last second; a file that was cut off
-is read up to the cut. Topics: /joint_states, /joint_targets, /odom (base), /shuttle/odom (truth), /racket/pose,
-/strike/pose and /strike/twist (the command), /events (JSON text), /birdie/metadata (JSON text, first message).
+Written as it goes, in chunks of at most half a second, so a killed run keeps all but its last second. TOPICS lists what is in it. Numbers are
+rounded to single precision, the policy's own, which halves the file; `exact` keeps them as they are.
+`sim/rollout_reader.py` reads it back, and bags from elsewhere.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from mcap.reader import NonSeekingReader
 from mcap.writer import CompressionType, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from perception.errors import UserError
-
-CHUNK_BYTES = 64 * 1024  # about one second of a rollout at 50 Hz
+CHUNK_BYTES = 1024 * 1024  # a chunk is closed by time, long before it holds so much
+CHUNK_SECONDS = 0.5
+TOPICS = {  # what each holds; which of them a recording has depends on who wrote it
+    "/joint_states": "angles [rad], speeds [rad/s], torques [N m]",
+    "/joint_targets": "what the policy asked for [rad]",
+    "/odom": "base in the court frame, twist in the base frame",
+    "/imu/data": "turn rate [rad/s] and acceleration [m/s^2] of the base; in simulation from differences of its velocity",
+    "/feet": "height of each foot's centre above the floor [m]; effort 1 while it carries",
+    "/arm/supply": "voltage and current of the arm's supply",
+    "/racket/pose": "true face: centre, x axis along its normal",
+    "/shuttle/odom": "true shuttle while one is in the scene",
+    "/shuttle/detection": "where the camera saw it",
+    "/shuttle/track": "where the tracker says it is, with covariance",
+    "/shuttle/interception": "where it is to be met, with covariance",
+    "/strike/pose": "the commanded face, while there is a command",
+    "/strike/twist": "its commanded velocity",
+    "/rewards": "weighted reward of each term",
+    "/latency": "seconds that each stage took, or its data was old",
+    "/events": "shot, touch, strike, landing, fall, fault, as JSON",
+    "/birdie/metadata": "robot, contract, training record, seed, commit, hash of the robot's folder, as JSON",
+}
 Array = np.ndarray
 
 _TYPES = get_typestore(Stores.ROS2_JAZZY)
@@ -28,6 +42,9 @@ _JointState = _TYPES.types["sensor_msgs/msg/JointState"]
 _Odometry = _TYPES.types["nav_msgs/msg/Odometry"]
 _PoseStamped = _TYPES.types["geometry_msgs/msg/PoseStamped"]
 _TwistStamped = _TYPES.types["geometry_msgs/msg/TwistStamped"]
+_Imu = _TYPES.types["sensor_msgs/msg/Imu"]
+_PointStamped = _TYPES.types["geometry_msgs/msg/PointStamped"]
+_PoseCovStamped = _TYPES.types["geometry_msgs/msg/PoseWithCovarianceStamped"]
 _String = _TYPES.types["std_msgs/msg/String"]
 _BatteryState = _TYPES.types["sensor_msgs/msg/BatteryState"]
 _Header = _TYPES.types["std_msgs/msg/Header"]
@@ -50,10 +67,17 @@ def _pose(p: Array, q_wxyz: Array) -> Any:
     return _Pose(_Point(*map(float, p)), _Quaternion(float(q_wxyz[1]), float(q_wxyz[2]), float(q_wxyz[3]), float(q_wxyz[0])))
 
 
-def _odometry(t: float, child: str, p: Array, q: Array, v: Array, w: Array) -> Any:
-    zero = np.zeros(36)
+def _covariance(covariance: Array | None) -> Array:
+    """(36,) of ROS, position first, for a covariance (3, 3) of the position."""
+    out = np.zeros((6, 6))
+    if covariance is not None:
+        out[:3, :3] = covariance
+    return out.ravel()
+
+
+def _odometry(t: float, child: str, p: Array, q: Array, v: Array, w: Array, place: Array | None = None, speed: Array | None = None) -> Any:
     twist = _Twist(_Vector3(*map(float, v)), _Vector3(*map(float, w)))
-    return _Odometry(_header(t, "court"), child, _PoseCov(_pose(p, q), zero), _TwistCov(twist, zero))
+    return _Odometry(_header(t, "court"), child, _PoseCov(_pose(p, q), _covariance(place)), _TwistCov(twist, _covariance(speed)))
 
 
 def facing(normal: Array) -> Array:
@@ -66,16 +90,20 @@ def facing(normal: Array) -> Array:
 
 
 class RolloutWriter:
-    """Writes one rollout; use as a context manager. metadata: JSON-able facts (contract, seed, commit, robot)."""
+    """Writes one rollout; use as a context manager. metadata: JSON-able facts (contract, seed, commit, robot). exact: do not round."""
 
-    def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
+    def __init__(self, path: Path, metadata: dict[str, Any], exact: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("wb")
         self._writer = Writer(self._file, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
         self._writer.start(profile="ros2", library="birdie")
         self._channels: dict[str, int] = {}
         self._schemas: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._exact = exact
+        self._chunk_since = 0.0
         self.text(0.0, "/birdie/metadata", json.dumps(metadata))
+        self._end_chunk()  # what the recording is of must be there whatever happens next
 
     def __enter__(self) -> "RolloutWriter":
         return self
@@ -89,14 +117,28 @@ class RolloutWriter:
             self._writer.finish()
             self._file.close()
 
+    def _end_chunk(self) -> None:
+        # mcap closes chunks by size alone; a slow recording would lie in memory for long, and be lost with the process
+        self._writer._Writer__finalize_chunk()  # type: ignore[attr-defined]
+        self._file.flush()
+
     def _write(self, t: float, topic: str, kind: str, message: Any) -> None:
         if topic not in self._channels:
             if kind not in self._schemas:
                 definition, _ = _TYPES.generate_msgdef(kind, ros_version=2)
                 self._schemas[kind] = self._writer.register_schema(kind, "ros2msg", definition.encode())
             self._channels[topic] = self._writer.register_channel(topic, "cdr", self._schemas[kind])
-        ns = round(t * 1e9)
-        self._writer.add_message(self._channels[topic], ns, bytes(_TYPES.serialize_cdr(message, kind)), ns)
+        if t - self._chunk_since >= CHUNK_SECONDS or t < self._chunk_since:
+            self._end_chunk()
+            self._chunk_since = t
+        ns, number = round(t * 1e9), self._numbers.get(topic, 0)
+        self._numbers[topic] = number + 1
+        self._writer.add_message(self._channels[topic], ns, bytes(_TYPES.serialize_cdr(message, kind)), ns, number)
+
+    def _array(self, values: Array | None) -> Array:
+        if values is None:
+            return np.zeros(0)
+        return np.asarray(values, float) if self._exact else np.asarray(values, np.float32).astype(float)
 
     def text(self, t: float, topic: str, data: str) -> None:
         """A std_msgs/String at time t [s]."""
@@ -108,22 +150,43 @@ class RolloutWriter:
 
     def joints(self, t: float, topic: str, names: tuple[str, ...], q: Array, qd: Array | None = None, effort: Array | None = None) -> None:
         """Joint angles [rad], speeds [rad/s], torques [N m]."""
-        empty = np.zeros(0)
-        message = _JointState(_header(t, ""), list(names), np.asarray(q, float), empty if qd is None else np.asarray(qd, float),
-                              empty if effort is None else np.asarray(effort, float))
-        self._write(t, topic, "sensor_msgs/msg/JointState", message)
+        self._write(t, topic, "sensor_msgs/msg/JointState",
+                    _JointState(_header(t, ""), list(names), self._array(q), self._array(qd), self._array(effort)))
 
-    def odometry(self, t: float, topic: str, child: str, p: Array, q: Array, v: Array, w: Array) -> None:
-        """Pose in the court frame [m, (w, x, y, z)], twist in the child frame [m/s, rad/s]."""
-        self._write(t, topic, "nav_msgs/msg/Odometry", _odometry(t, child, p, q, v, w))
+    def values(self, t: float, topic: str, values: dict[str, float], effort: Array | None = None) -> None:
+        """Named numbers, as the positions of a JointState: what plots them by name needs no message of ours."""
+        self.joints(t, topic, tuple(values), np.array(list(values.values()), float), effort=effort)
+
+    def odometry(self, t: float, topic: str, child: str, p: Array, q: Array, v: Array, w: Array, place: Array | None = None,
+                 speed: Array | None = None) -> None:
+        """Pose in the court frame [m, (w, x, y, z)], twist in the child frame [m/s, rad/s]; place, speed: covariances (3, 3), zero if unknown."""
+        self._write(t, topic, "nav_msgs/msg/Odometry", _odometry(
+            t, child, self._array(p), self._array(q), self._array(v), self._array(w), place, speed))
+
+    def imu(self, t: float, topic: str, turning: Array, acceleration: Array) -> None:
+        """Turn rate (3,) [rad/s] and specific force (3,) [m/s^2] in the base frame; no orientation, which the covariance says."""
+        none = np.zeros(9)
+        none[0] = -1.0
+        self._write(t, topic, "sensor_msgs/msg/Imu", _Imu(
+            _header(t, "base"), _Quaternion(0.0, 0.0, 0.0, 1.0), none, _Vector3(*map(float, self._array(turning))), np.zeros(9),
+            _Vector3(*map(float, self._array(acceleration))), np.zeros(9)))
+
+    def point(self, t: float, topic: str, p: Array) -> None:
+        """A place (3,) [m, court frame]."""
+        self._write(t, topic, "geometry_msgs/msg/PointStamped", _PointStamped(_header(t, "court"), _Point(*map(float, self._array(p)))))
+
+    def place(self, t: float, topic: str, p: Array, covariance: Array) -> None:
+        """A place (3,) [m, court frame] with covariance (3, 3), no orientation."""
+        pose = _PoseCov(_pose(self._array(p), np.array([1.0, 0, 0, 0])), _covariance(covariance))
+        self._write(t, topic, "geometry_msgs/msg/PoseWithCovarianceStamped", _PoseCovStamped(_header(t, "court"), pose))
 
     def pose(self, t: float, topic: str, p: Array, normal: Array) -> None:
         """A face at p (3,) [m, court frame] whose normal (3,) is the pose's x axis."""
-        self._write(t, topic, "geometry_msgs/msg/PoseStamped", _PoseStamped(_header(t, "court"), _pose(p, facing(normal))))
+        self._write(t, topic, "geometry_msgs/msg/PoseStamped", _PoseStamped(_header(t, "court"), _pose(self._array(p), self._array(facing(normal)))))
 
     def velocity(self, t: float, topic: str, v: Array) -> None:
         """A velocity (3,) [m/s] in the court frame."""
-        twist = _Twist(_Vector3(*map(float, v)), _Vector3(0.0, 0.0, 0.0))
+        twist = _Twist(_Vector3(*map(float, self._array(v))), _Vector3(0.0, 0.0, 0.0))
         self._write(t, topic, "geometry_msgs/msg/TwistStamped", _TwistStamped(_header(t, "court"), twist))
 
     def supply(self, t: float, topic: str, voltage: float, current: float) -> None:
@@ -131,84 +194,3 @@ class RolloutWriter:
         unknown, none = float("nan"), np.zeros(0, np.float32)
         self._write(t, topic, "sensor_msgs/msg/BatteryState", _BatteryState(
             _header(t, ""), voltage, unknown, -current, unknown, unknown, unknown, unknown, 0, 0, 0, True, none, none, "", ""))
-
-
-@dataclass
-class Rollout:
-    """A recording in arrays. time (T,) [s]; joint_names; q (T, J) [rad]; base (T, 7): position and quaternion (w, x, y, z);
-    shuttle (T, 3), nan while none is in the air; strike (T, 6): commanded place and normal, nan while there is none;
-    events: (time, facts); complete: False when the file was cut off."""
-
-    metadata: dict[str, Any] = field(default_factory=dict)
-    time: Array = field(default_factory=lambda: np.zeros(0))
-    joint_names: tuple[str, ...] = ()
-    q: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    base: Array = field(default_factory=lambda: np.zeros((0, 7)))
-    shuttle: Array = field(default_factory=lambda: np.zeros((0, 3)))
-    strike: Array = field(default_factory=lambda: np.zeros((0, 6)))
-    events: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    complete: bool = True
-
-
-def _messages(path: Path) -> Iterator[tuple[str, float, Any]]:
-    with path.open("rb") as file:
-        for schema, channel, message in NonSeekingReader(file).iter_messages(log_time_order=False):
-            assert schema is not None
-            yield channel.topic, message.log_time * 1e-9, _TYPES.deserialize_cdr(message.data, schema.name)
-
-
-def _frame(pose: Any) -> tuple[Array, Array]:
-    p, q = pose.position, pose.orientation
-    return np.array([p.x, p.y, p.z]), np.array([q.w, q.x, q.y, q.z])
-
-
-def read_rollout(path: Path) -> Rollout:
-    """Read a recording, up to the cut where it was cut off. Raises UserError when nothing of it can be read."""
-    if not path.is_file():
-        raise UserError(f"no recording {path}; birdie play writes runs/play/<time>/rollout.mcap")
-    rows: dict[float, dict[str, Any]] = {}
-    out = Rollout()
-    try:
-        for topic, t, message in _messages(path):
-            row = rows.setdefault(t, {})
-            if topic == "/joint_states":
-                out.joint_names = tuple(message.name)
-                row["q"] = np.array(message.position)
-            elif topic == "/odom":
-                row["base"] = np.concatenate(_frame(message.pose.pose))
-            elif topic == "/shuttle/odom":
-                row["shuttle"] = _frame(message.pose.pose)[0]
-            elif topic == "/strike/pose":
-                p, (w, x, y, z) = _frame(message.pose)
-                row["strike"] = np.array([*p, 1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)])
-            elif topic == "/events":
-                out.events.append((t, json.loads(message.data)))
-            elif topic == "/birdie/metadata":
-                out.metadata = json.loads(message.data)
-    except Exception as error:  # a cut can fall anywhere, and each place makes mcap, zstd or struct raise something else
-        out.complete = False
-        if not any("q" in r for r in rows.values()):
-            raise UserError(f"{path} is no readable recording: {(str(error) or type(error).__name__).splitlines()[0]}") from error
-    times = [t for t in sorted(rows) if "q" in rows[t] and "base" in rows[t]]
-    if not times:
-        raise UserError(f"{path} holds no /joint_states with /odom; nothing to replay")
-    out.time = np.array(times)
-    out.q = np.array([rows[t]["q"] for t in times])
-    out.base = np.array([rows[t]["base"] for t in times])
-    out.shuttle = np.array([rows[t].get("shuttle", np.full(3, np.nan)) for t in times])
-    out.strike = np.array([rows[t].get("strike", np.full(6, np.nan)) for t in times])
-    return out
-
-
-def check_complete(path: Path, up_to_cut: bool = False) -> dict[str, Any]:
-    """What a recording holds, before anything is written from it: seconds, samples, events by kind, complete, metadata.
-
-    Raises UserError for one that was cut off, unless up_to_cut.
-    """
-    rollout = read_rollout(path)
-    seconds = float(rollout.time[-1] - rollout.time[0])
-    if not rollout.complete and not up_to_cut:
-        raise UserError(f"{path} was cut off after {seconds:.1f} s; --up-to-cut shows what is there")
-    kinds = Counter(str(e.get("event")) for _, e in rollout.events)
-    return {"seconds": seconds, "samples": len(rollout.time), "events": dict(kinds), "complete": rollout.complete,
-            "metadata": {k: v for k, v in rollout.metadata.items() if k != "contract"}}

@@ -18,6 +18,7 @@ NET_DEPTH = 0.76  # [m] of the net below its tape, BWF law 1
 TRAIL_SECONDS = 0.7
 SHUTTLE_COLOUR = np.array([1.0, 0.55, 0.1, 1.0])
 TARGET_COLOUR = np.array([0.2, 0.75, 1.0, 0.35])
+FORECAST_COLOUR = np.array([0.35, 0.9, 0.4, 0.3])
 Array = np.ndarray
 
 
@@ -67,16 +68,45 @@ def draw_shuttle(scene: mujoco.MjvScene, path: Array) -> None:
                             SHUTTLE_COLOUR.astype(np.float32))
 
 
-def draw_strike(scene: mujoco.MjvScene, position: Array, normal: Array) -> None:
-    """The commanded face as a disc of the hit radius, with its normal as a short rod."""
+def draw_path(scene: mujoco.MjvScene, path: Array, radius: Array, colour: Array) -> None:
+    """A tube through places (T, 3) [m], as wide as radius (T,) [m]."""
+    for a, b, r in zip(path[:-1], path[1:], radius[1:], strict=True):
+        geom = _geom(scene)
+        if geom is None:
+            return
+        mujoco.mjv_initGeom(geom, mujoco.mjtGeom.mjGEOM_CAPSULE, np.zeros(3), np.zeros(3), np.zeros(9), colour.astype(np.float32))
+        mujoco.mjv_connector(geom, mujoco.mjtGeom.mjGEOM_CAPSULE, max(float(r), 0.004), a, b)
+
+
+def draw_ellipsoid(scene: mujoco.MjvScene, place: Array, covariance: Array, colour: Array) -> None:
+    """One standard deviation about a place (3,) [m] with covariance (3, 3)."""
+    values, axes = np.linalg.eigh(covariance)
+    geom = _geom(scene)
+    if geom is not None:
+        turn = axes if np.linalg.det(axes) > 0 else axes * [1, 1, -1]
+        size = np.clip(np.sqrt(np.maximum(values, 0.0)), 0.01, 1.0)
+        mujoco.mjv_initGeom(geom, mujoco.mjtGeom.mjGEOM_ELLIPSOID, size, place, turn.ravel(), colour.astype(np.float32))
+
+
+def facing_frame(normal: Array) -> Array:
+    """(3, 3) a rotation whose z axis is a unit normal (3,)."""
     helper = np.array([0.0, 1.0, 0.0]) if abs(normal[1]) < 0.9 else np.array([1.0, 0.0, 0.0])
     x = np.cross(helper, normal)
     x /= np.linalg.norm(x)
-    frame = np.stack([x, np.cross(normal, x), normal], axis=1)
+    return np.stack([x, np.cross(normal, x), normal], axis=1)
+
+
+def draw_face(scene: mujoco.MjvScene, position: Array, normal: Array, colour: Array) -> None:
+    """A face as a disc of the hit radius."""
     geom = _geom(scene)
     if geom is not None:
-        mujoco.mjv_initGeom(geom, mujoco.mjtGeom.mjGEOM_CYLINDER, np.array([0.1, 0.003, 0.0]), position, frame.ravel(),
-                            TARGET_COLOUR.astype(np.float32))
+        mujoco.mjv_initGeom(geom, mujoco.mjtGeom.mjGEOM_CYLINDER, np.array([0.1, 0.003, 0.0]), position, facing_frame(normal).ravel(),
+                            colour.astype(np.float32))
+
+
+def draw_strike(scene: mujoco.MjvScene, position: Array, normal: Array) -> None:
+    """The commanded face, with its normal as a short rod."""
+    draw_face(scene, position, normal, TARGET_COLOUR)
     geom = _geom(scene)
     if geom is not None:
         mujoco.mjv_initGeom(geom, mujoco.mjtGeom.mjGEOM_CAPSULE, np.zeros(3), np.zeros(3), np.zeros(9), TARGET_COLOUR.astype(np.float32))

@@ -67,16 +67,6 @@ def test_policy_for_another_robot_is_refused_by_field(tmp_path):
     assert "kp of joint LF_KFE is 99 in the policy and 85 in the robot" in out.stderr
 
 
-def test_cut_recording_is_refused_unless_asked_for(tmp_path):
-    birdie("play", "--repeats", 1, "--no-video", "--out", tmp_path)
-    whole = (tmp_path / "rollout.mcap").read_bytes()
-    cut = tmp_path / "cut.mcap"
-    cut.write_bytes(whole[: len(whole) * 2 // 3])
-    refused = birdie("replay", cut, "--video", tmp_path / "cut.mp4")
-    assert refused.returncode == 2 and "cut off after" in refused.stderr and "--up-to-cut" in refused.stderr
-    assert not list(tmp_path.glob("*.mp4")) and not list(tmp_path.glob("*.part*"))
-
-
 def test_eval_writes_its_figures(tmp_path):
     path = tmp_path / "deep" / "eval.json"
     out = birdie("eval", "--swings", 50, "--robots", 10, "--json", path)

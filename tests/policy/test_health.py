@@ -12,7 +12,7 @@ from perception.errors import UserError
 from policy.health import FILES, SECOND, BlackBox, Watch
 from policy.sampler import Behaviour
 from policy.training import PRESETS, build
-from sim.recording import read_rollout
+from sim.rollout_reader import read_rollout
 
 TINY = replace(PRESETS["default"], robots=16, minibatch=128, epochs=1, total_steps=16 * 24 * 4)
 

@@ -13,7 +13,7 @@ from policy.export import write_onnx
 from policy.inference import OnnxPolicy
 from policy.play import PlayCfg, play
 from policy.recorder import TaskRecorder
-from sim.recording import read_rollout
+from sim.rollout_reader import read_rollout
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import pytest
 from mcap.reader import make_reader
 
 from perception.errors import UserError
-from sim.recording import RolloutWriter, facing, read_rollout
+from sim.recording import RolloutWriter, facing
+from sim.rollout_reader import read_rollout
 
 
 def write(path, steps=200):
