@@ -1,4 +1,4 @@
-"""The command line: one verb, one function. The verbs themselves are in `policy/verbs.py`, `policy/bench_verb.py` and `perception/verbs.py`."""
+"""The command line: one verb, one function. The verbs themselves are in `policy/verbs.py`, `policy/bench_verb.py`, `perception/verbs.py` and `ros_nodes/verbs.py`."""
 
 import os
 import sys
@@ -15,10 +15,11 @@ def main() -> None:
     from perception import verbs as perception_verbs
     from perception.errors import UserError
     from policy import bench_verb, verbs
+    from ros_nodes import verbs as ros_verbs
 
     table = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export,
              "bench": bench_verb.bench, "robots": verbs.robots, "track": perception_verbs.track,
-             "calibrate": perception_verbs.calibrate}
+             "calibrate": perception_verbs.calibrate, "up": ros_verbs.up, "ros": ros_verbs.ros}
     try:
         tyro.extras.subcommand_cli_from_dict(
             table, prog="birdie", description="Train, play and measure a quadruped with an arm that plays badminton.",

@@ -1,6 +1,6 @@
 """From what a camera knows of a flight to the command of the policy, control step by control step. Runs on the robot: no MuJoCo, no torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class CommanderCfg:
     `birdie play --vision`: a third of the robot's box. noise: of flights between the camera's last look and the strike."""
 
     sure: float = 0.3
-    noise: FlightNoise = FlightNoise()
+    noise: FlightNoise = field(default_factory=FlightNoise)
 
 
 class Commander:

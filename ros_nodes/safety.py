@@ -40,7 +40,7 @@ class SafetyCfg:
     slew: action scales per policy period; torque: shares of the torque limit, unclipped; arm_current: shares of its limit, mean over
     current_time [s]; speed: share of the drive's; tilt [rad] (training ends an episode at 66 degrees); range_slack [rad] beyond joint ranges.
     joints_timeout, imu_timeout: eight and more reports of a 200 Hz robot, a busy machine loses 20 ms now and then; command_periods: age of a
-    policy command, in policy periods; operator_timeout: of a 20 Hz heartbeat; late, jump: see `watch.Source`. All such [s].
+    policy command, in policy periods; operator_timeout: four beats of a 50 Hz heartbeat, more over a radio link; late, jump: see `watch.Source`. All such [s].
     damping: times the drives' kd, our choice: a robot of 60 kg sinks to the floor in half a second and nothing breaks. stand_time [s] of the
     ramp; gain_time [s] within it in which the gains come; stand_error [rad] from the stance at its end: feet that were splayed on
     the floor stay so until the first step (0.57 rad seen). blend [s] from stance to policy. test_*: of a single joint.
@@ -57,7 +57,7 @@ class SafetyCfg:
     joints_timeout: float = 0.06
     imu_timeout: float = 0.06
     command_periods: float = 3.0
-    operator_timeout: float = 0.3
+    operator_timeout: float = 0.08
     late: float = 0.1
     jump: float = 0.1
     damping: float = 3.0
@@ -275,6 +275,8 @@ class Supervisor:
         if state is State.PLAY:
             detail = self.policy.problem(now)
             note("policy_stale", detail and f"policy command: {detail}")
+            if detail and now - self.joints.last > self.cfg.joints_timeout / 3:  # the policy has nothing to answer: say the cause too
+                note("joint_states_stale", f"joint_states: silent for {(now - self.joints.last) * 1e3:.0f} ms")
             if now - self._played > self.limits.period:
                 note("command_invalid", self._policy_bad)
         note("tilt", check_tilt(self.quaternion, self.cfg.tilt))

@@ -16,6 +16,7 @@ class Source:
     timeout: float
     late: float = 0.1
     jump: float = 0.1
+    latched: bool = True  # whether `fault` stays until `reset`, or goes with the next message that is well
     received: int = 0
     last: float = -np.inf  # monotonic [s]
     stamp: float = -np.inf
@@ -49,6 +50,8 @@ class Source:
             self.fault = f"clock stepped back by {self.stamp - stamp:.3f} s"
             self.stamp = stamp
             return False
+        if not self.latched:
+            self.fault = ""
         if np.isfinite(self._offset):
             if offset < self._offset - self.jump:
                 self.fault = f"clock leapt ahead by {self._offset - offset:.3f} s"
