@@ -52,7 +52,7 @@ def sensor_messages(path: Path) -> list[tuple[str, str, int, bytes]]:
 @dataclass(frozen=True)
 class Again:
     """A bag gone through again. commands: compared; different: those that were not the same to the last bit; worst [rad]; flights, flights_different:
-    the same for perception; left_out: commands whose robot report is not in the bag."""
+    the same for perception; left_out: commands whose report or predecessor is not in the bag."""
 
     commands: int
     different: int
@@ -85,11 +85,12 @@ def replay(path: Path, deploy: Deploy, policy: OnnxPolicy) -> Again:
         ns, odom_ns, imu_ns, flight_ns = (_join(head[i:i + 2]) for i in (0, 2, 4, 6))
         if ns not in joints or odom_ns not in odoms or imu_ns not in imus or ns not in commands:
             lost += 1
-            core.previous = np.asarray(message.data[-len(policy.contract.joint_names):])[None].copy()
             continue
-        if before < 0 or ns - before > 10**9 or ns < before:  # it was activated anew
+        new = before < 0 or not 0 < ns - before < 10**9  # the recording begins, or the policy did
+        if new:
             core.reset()
             epoch = ns // EPOCH * EPOCH
+        known = not new and ns - before < 1.5e9 * policy.contract.period  # else its previous action is not in the bag: take up from here
         before = ns
         j, o, i = joints[ns], odoms[odom_ns], imus[imu_ns]
         order = joint_map.order_of(j.name)
@@ -100,7 +101,12 @@ def replay(path: Path, deploy: Deploy, policy: OnnxPolicy) -> Again:
         if flight_ns in flights and flights[flight_ns][4]:
             d = flights[flight_ns]
             flight = core.flight((flight_ns - epoch) * 1e-9, d[6:14], d[14:].reshape(8, 8))
-        off = float(np.abs(core.tick((ns - epoch) * 1e-9, report, flight).targets - commands[ns]).max())
+        targets = core.tick((ns - epoch) * 1e-9, report, flight).targets
+        if not known:
+            lost += 1
+            core.previous, core.commander.side = np.asarray(message.data[-len(targets):])[None].copy(), head[8:9].copy()
+            continue
+        off = float(np.abs(targets - commands[ns]).max())
         count, wrong, worst = count + 1, wrong + (off != 0.0), max(worst, off)
     return Again(count, wrong, worst, len(seen), differ, lost)
 

@@ -25,6 +25,7 @@ from ros_nodes.watch import Source
 
 UNIT = np.array([1.0, 0.0, 0.0, 0.0])
 PATH_EVERY = 0.1  # [s] between paths: for people to look at
+NOTED = 1.5  # [s] for which what was wrong with one exposure is said: longer than diagnostics are apart
 HELD = 8  # images of each eye that wait for their partner, and exposures that wait for the base's pose
 OLD = 0.2  # [s] past which an exposure is too old to be tracked: the tracker's memory
 
@@ -48,7 +49,7 @@ class PerceptionNode(Node):
         self.stages = {name: Stage() for name in ("exposure_to_arrival", "detect", "track", "arrival_to_flight")}
         self.note = self.info_note = ""
         self.seen = self.tracked = self.old = 0
-        self._path_at = 0.0
+        self._path_at = self._noted = 0.0
         self._pictures: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self._base_ns = -1
         self._waiting: list[tuple[int, int, Any]] = []
@@ -126,7 +127,8 @@ class PerceptionNode(Node):
         if self._base_ns - ns > OLD * 1e9 and not self.lock_step:
             self.old += 1
         seen = self.core.images(ns, *what) if isinstance(what, tuple) else self.core.detections(ns, what)
-        self.note = seen.note
+        if seen.note or time.monotonic() - self._noted > NOTED:
+            self.note, self._noted = seen.note, time.monotonic()
         spent = (time.perf_counter() - begin) * 1e3
         self.stages["detect"].add(seen.detect_s * 1e3)
         self.stages["track"].add(seen.track_s * 1e3 if self.vision else spent)

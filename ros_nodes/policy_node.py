@@ -29,6 +29,7 @@ from ros_nodes.watch import Source
 
 MATCH = 0.003  # [s] that a tick waits for odometry and IMU of the same stamp; our choice: they are sent together and come within 1 ms
 LATE = 0.005  # [s] after its deadline at which a command counts as a missed deadline: a quarter of the period, a report of a 200 Hz robot
+DISCOVERY = 1.0  # [s] before a node that begins knows who else is there; our choice, half a second is what it takes at most here
 PATIENCE = 5.0  # [s] for which a node that begins waits for another policy's publisher to be gone
 KEPT = 40  # reports of each kind that wait for their partners
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -93,7 +94,8 @@ class PolicyNode(LifecycleNode):
     def on_configure(self, state: State) -> TransitionCallbackReturn:
         """Load the policy and compare it with the robot's description; nothing is published yet."""
         others = self.count_publishers(self.resolve_topic_name(topics.COMMAND))
-        if others and time.monotonic() < self._begun + PATIENCE:  # one that was killed is remembered for two seconds
+        age = time.monotonic() - self._begun
+        if age < DISCOVERY or (others and age < PATIENCE):  # one that was killed is remembered for two seconds
             return FAILURE
         try:
             if others:
@@ -123,6 +125,10 @@ class PolicyNode(LifecycleNode):
         """Command, if the robot reports the joints that the policy moves."""
         if self.unread or not self._joints:
             self.get_logger().error(f"refused to activate: {self.unread or 'no joint_states yet'}")
+            return FAILURE
+        if self.count_publishers(self.resolve_topic_name(topics.COMMAND)) > 1:
+            self.refused = f"another node publishes on {topics.COMMAND}; only one policy may"
+            self.get_logger().error(f"refused to activate: {self.refused}")
             return FAILURE
         assert self.core is not None
         self.core.reset()
@@ -171,7 +177,8 @@ class PolicyNode(LifecycleNode):
             self._restart()
         self._joints[ns] = (self.joints.position(np.asarray(message.position), self._order), self.joints.rate(np.asarray(message.velocity), self._order))
         _trim(self._joints)
-        if not self.running or self._pending is not None or ns <= self._last:
+        waiting = self._pending is not None and not (self.lock_step and ns > self._pending[0])  # a report that never got its partners is passed over
+        if not self.running or waiting or ns <= self._last:
             if self.lock_step and ns == self._last and self._sent is not None:  # asked again: the answer was lost
                 self.command_publisher.publish(self._sent)
             return

@@ -122,7 +122,7 @@ class Session:
         """Call until it is granted, or seconds are over."""
         until = time.monotonic() + seconds
         while True:
-            ok, why = self.call(service, max(until - time.monotonic(), 0.2))
+            ok, why = self.call(service, min(max(until - time.monotonic(), 0.2), 2.0))  # one that was asked just died: ask its successor
             if ok or time.monotonic() > until:
                 return ok, why
             self.spin(0.1)
@@ -137,8 +137,9 @@ class Session:
                 ok, why = self.ask(service, until - time.monotonic())
                 if not ok:
                     return False, f"{service}: {why}"
+            self.wait_for(lambda: self.state != "DAMPING", 1.0)  # the answer may overtake the state
         if state == "STAND":
-            return self.wait_for(lambda: self.state == "STAND", 2.0), "stand"
+            return self.state == "STAND", "stand"
         if not self.wait_for(lambda: self.state in ("READY", "DAMPING"), until - time.monotonic()) or self.state != "READY":
             return False, f"did not get up: {self.safety}"
         if state == "PLAY":

@@ -84,6 +84,16 @@ class SimRobot:
         self._serve, self._launched = None, -1
         self._before = self._sweep()
 
+    def warm_up(self) -> None:
+        """Run everything once, for what compiles at first use; for a robot that is thrown away."""
+        self._serve = self.swings.take(np.array([self.queue[0]]))
+        self._launch_at = self.step_number + 1
+        for _ in range(12):
+            self.advance()
+        self.shuttle.phase[0] = DOWN
+        self.strike = (self.step_number, np.zeros(3))
+        self.advance()
+
     def _sweep(self) -> RacketSweep:
         r = self.physics.racket()
         return RacketSweep(r.position + self.physics.home, r.velocity, r.normal, r.long_axis)

@@ -103,8 +103,7 @@ class SimRobotNode(Node):
         self.create_service(Trigger, "sim/serve", self.on_serve)
         self.create_service(Trigger, "sim/reset", self.on_reset)
         self.diagnostics = Diagnostics(self, self.statuses, robot.name)
-        self.sim.advance()  # compiles
-        self.sim.reset()
+        SimRobot(robot, deploy.camera.rig).warm_up()
         self.sim.damp(DRIVE_DAMPING)
         self._tell_mode()
         self.next_tick = time.monotonic()

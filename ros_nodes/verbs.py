@@ -242,7 +242,7 @@ def ros(action: tyro.conf.Positional[ACTIONS], joint: str = "", bag: Path | None
             raise UserError("again needs --bag: the recording to go through once more")
         result = replay(bag, load_deploy(deploy), OnnxPolicy(policy))
         write_json(json_path, vars(result))
-        print(f"{result.commands} commands, {result.different} different (worst {result.worst:.1e} rad), {result.left_out} without their report in the bag; "
+        print(f"{result.commands} commands, {result.different} different (worst {result.worst:.1e} rad), {result.left_out} without their report or predecessor in the bag; "
               f"{result.flights} exposures, {result.flights_different} tracked differently")
         return
     from ros_nodes.bringup import CONFIG, ros_is_here

@@ -69,11 +69,11 @@ class Relay(Node):
         elif what == "swap":
             for pose in m.poses:
                 pose.position.x, pose.position.y, pose.position.z = -pose.position.x, -pose.position.y, -pose.position.z
-        elif what == "freeze" and on in self.last:  # the same picture over and over, with new stamps
+        elif what == "freeze" and on in self.last and self.last[on].poses:  # the same picture over and over, with new stamps
             m.poses = self.last[on].poses
         elif what == "repeat" and on in self.last:  # a driver that hangs and repeats its last message
             m = self.last[on]
-        if what not in ("freeze", "repeat") or on not in self.last:
+        if what not in ("freeze", "repeat") or on not in self.last or (what == "freeze" and not self.last[on].poses):
             self.last[on] = m
         self.outs[on].publish(m)
 
