@@ -34,7 +34,8 @@ CRITIC_SIGHT = 7  # more of them where robots see for themselves
 @dataclass(frozen=True)
 class TaskCfg:
     """swings: per episode; joint_noise, arm_noise [rad], place_noise [m], yaw_noise [rad]: half widths at a reset; randomize:
-    how robots differ, drawn anew for each episode, None for all alike; perception: what robots see with, None for robots without cameras."""
+    how robots differ, drawn anew for each episode, None for all alike; perception: what robots see with, None for robots without cameras;
+    told_of_sight: whether the policy is told what its camera detects, None: where there is one."""
 
     swings: int = 5
     joint_noise: float = 0.1
@@ -43,6 +44,12 @@ class TaskCfg:
     yaw_noise: float = 0.1
     randomize: RandomizeCfg | None = None
     perception: PerceptionCfg | None = None
+    told_of_sight: bool | None = None
+
+    @property
+    def sees(self) -> bool:
+        """Whether the policy is told what its camera detects."""
+        return self.perception is not None if self.told_of_sight is None else self.told_of_sight
 
 
 @dataclass
@@ -103,7 +110,7 @@ class BadmintonTask:
         self._trunk = robot.model.body(robot.base_body).id
         self.randomize = cfg.randomize
         self._push_in = np.full(count, -1)
-        self.contract = contract_of(robot, self.physics.period, cfg.perception is not None)
+        self.contract = contract_of(robot, self.physics.period, cfg.sees)
         self.perception = Perception(robot, count, self.physics.period, cfg.perception, seed + 1) if cfg.perception else None
         self._number = 0  # of the control step, the clock that perception lives by
         self.shuttles = Shuttles(count)

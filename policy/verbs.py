@@ -164,21 +164,25 @@ def _video(recording: Path, target: Path, console: Any, settings: dict[str, Any]
 
 
 def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed: int = 7, spread: float = 1.0, speed_max: float | None = None,
-             randomize: bool = False, robot: str = "", threads: int = 0, json_path: JsonPath = None) -> None:
-    """Measure a policy on drilled targets with fixed seeds: hit rate, racket errors, falls, joint speeds.
+             randomize: bool = False, card: bool = True, compare: tuple[Path, Path] | None = None, robot: str = "", out: Path | None = None, threads: int = 0,
+             json_path: JsonPath = None) -> None:
+    """Measure a policy on fixed seeds: drilled targets, then the score card (scores.json and scores.html in runs/eval/<time>).
 
     Args:
         policy: ONNX file with its contract inside.
-        swings: at least so many.
+        swings: at least so many of each kind.
         robots: side by side.
         seed: of targets and start states.
         spread: 1 is the robot's box of targets (+-0.6 m fore-aft and +-1.0 m sideways, 0.9 to 1.4 m above the base for
-            anymal_dynaarm); scales its floor plan.
+            anymal_dynaarm); scales its floor plan. The score card has regions of its own.
         speed_max: commanded racket speeds go from 2 m/s to this; two thirds of the robot's swing speed if left out.
         randomize: let robots, rackets, motors and delays differ from episode to episode (sim/randomize.py).
+        card: with the score card: level I and II, far and fast targets, human shots; needs matplotlib.
+        compare: two ONNX files instead: their score cards side by side.
         robot: folder of your robot, if the policy is for one that does not ship.
+        out: folder to write to.
         threads: for physics; 0 takes all cores.
-        json_path: write the figures to this file.
+        json_path: write the figures to this file too.
     """
     from rich.console import Console
 
@@ -189,10 +193,56 @@ def evaluate(policy: Path = SHIPPED, swings: int = 1000, robots: int = 100, seed
     from sim.randomize import RandomizeCfg
 
     console = Console(highlight=False, soft_wrap=True)
+    folder = out or Path("runs/eval") / stamp()
+    if compare is not None:
+        write_json(json_path, _compare_cards(compare, swings, seed, threads, robot, folder, console))
+        return
+    network = OnnxPolicy(policy)
     with console.status("evaluating ..."):
-        figures = run_evaluation(OnnxPolicy(policy), EvalCfg(swings, robots, seed, spread, speed_max, RandomizeCfg() if randomize else None), threads, robot)
-    write_json(json_path, figures)
+        figures = run_evaluation(network, EvalCfg(swings, robots, seed, spread, speed_max, RandomizeCfg() if randomize else None), threads, robot)
     print_evaluation(console, figures)
+    if card:
+        figures = {**_score_card(network, policy.name, swings, seed, threads, robot, folder, console), **figures}
+    write_json(json_path, figures)
+
+
+def _score_card(network: Any, name: str, swings: int, seed: int, threads: int, robot: str, folder: Path, console: Any) -> dict[str, Any]:
+    """Run, print and write a score card; its figures."""
+    try:
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError("the score card needs matplotlib: pip install 'birdie[view]', or --no-card") from error
+    from policy.score_card import CardCfg, page, public, rows, run
+
+    with console.status("score card ...") as status:
+        found = run(network, CardCfg(swings, seed, threads), robot, lambda what: status.update(f"score card: {what} ..."))
+    console.print(f"score card of {name}, 95 % intervals in brackets; on the right the paper's, of another test")
+    for what, ours, paper in rows(found):
+        console.print(f"  {what:76s} {ours}" + (f"   | {paper}" if paper else ""))
+    figures = public(found)
+    write_json(folder / "scores.json", figures)
+    (folder / "scores.html").write_text(page(found, f"Score card of {name}"))
+    console.print(f"wrote {folder / 'scores.json'} and scores.html")
+    return figures
+
+
+def _compare_cards(two: tuple[Path, Path], swings: int, seed: int, threads: int, robot: str, folder: Path, console: Any) -> dict[str, Any]:
+    """Two score cards side by side."""
+    from policy.inference import OnnxPolicy
+    from policy.score_card import CardCfg, public, rows, run
+
+    networks = [OnnxPolicy(path) for path in two]  # both are read before anything runs for a minute
+    cards = []
+    for path, network in zip(two, networks, strict=True):
+        with console.status(f"{path.name} ...") as status:
+            cards.append(run(network, CardCfg(swings, seed, threads), robot, lambda what, name=path.name: status.update(f"{name}: {what} ...")))  # type: ignore[misc]
+    console.print(f"{'':76s} {two[0].name:44s} {two[1].name}")
+    for (what, a, _), (_, b, _) in zip(rows(cards[0]), rows(cards[1]), strict=True):
+        console.print(f"{what:76s} {a:44s} {b}")
+    figures = {"a": {"policy": str(two[0]), **public(cards[0])}, "b": {"policy": str(two[1]), **public(cards[1])}}
+    write_json(folder / "compare.json", figures)
+    console.print(f"wrote {folder / 'compare.json'}")
+    return figures
 
 
 def replay(recording: tyro.conf.Positional[Path], window: bool = False, web: bool = False, video: Path | None = None, report: Path | None = None,

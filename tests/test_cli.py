@@ -16,7 +16,7 @@ def birdie(*args, cwd=ROOT):
     return subprocess.run([sys.executable, str(ROOT / "birdie.py"), *map(str, args)], capture_output=True, text=True, cwd=cwd)
 
 
-@pytest.mark.parametrize("verb", ["train", "play", "eval", "replay", "export", "bench", "robots", "track", "calibrate"])
+@pytest.mark.parametrize("verb", ["train", "play", "eval", "replay", "export", "bench", "robots", "track", "calibrate", "up", "ros"])
 def test_help_of_every_verb_explains_every_option(verb):
     out = birdie(verb, "--help")
     assert out.returncode == 0
@@ -32,6 +32,10 @@ def test_help_of_every_verb_explains_every_option(verb):
     (["export", "--run", "empty"], "no checkpoint"),
     (["train", "--resume", "empty"], "no checkpoint"),
     (["train", "--robot", "unicorn", "--total-steps", "100"], "unicorn"),
+    (["up", "--robot", "nowhere"], "nowhere"),
+    (["up", "--robot", "dry", "--bag", "README.md"], "README.md"),
+    (["up", "--robot", "dry", "--vision"], "--vision"),
+    (["ros", "again"], "--bag"),
 ])
 def test_bad_input_gets_one_line_and_exit_code_two(tmp_path, args, said):
     before = sorted(p.name for p in ROOT.iterdir())
@@ -69,7 +73,7 @@ def test_policy_for_another_robot_is_refused_by_field(tmp_path):
 
 def test_eval_writes_its_figures(tmp_path):
     path = tmp_path / "deep" / "eval.json"
-    out = birdie("eval", "--swings", 50, "--robots", 10, "--json", path)
+    out = birdie("eval", "--swings", 50, "--robots", 10, "--no-card", "--json", path)
     assert out.returncode == 0, out.stderr
     figures = json.loads(path.read_text())
     keys = {"hit_rate", "median_position_error_m", "median_velocity_error_mps", "fall_rate", "over_speed_rate", "swings"}
