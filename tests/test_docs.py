@@ -31,11 +31,12 @@ def test_every_verb_and_option_named_in_the_documents_exists():
 
     from perception import verbs as perception_verbs
     from policy import verbs
+    from ros_nodes import verbs as ros_verbs
 
     functions = {"train": verbs.train, "play": verbs.play, "eval": verbs.evaluate, "replay": verbs.replay, "export": verbs.export, "bench": verbs.bench, "robots": verbs.robots,
-                 "track": perception_verbs.track, "calibrate": perception_verbs.calibrate}
+                 "track": perception_verbs.track, "calibrate": perception_verbs.calibrate, "up": ros_verbs.up, "ros": ros_verbs.ros}
     for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
-        for verb, rest in re.findall(r"birdie (train|play|eval|replay|export|bench|robots|track|calibrate)\b([^`\n]*)", page.read_text()):
+        for verb, rest in re.findall(r"birdie (train|play|eval|replay|export|bench|robots|track|calibrate|up|ros)\b([^`\n]*)", page.read_text()):
             known = {p.replace("_path", "").replace("_", "-") for p in inspect.signature(functions[verb]).parameters}
             for option in re.findall(r"--([a-z-]+)", rest):
                 assert option.removeprefix("no-") in known, f"{page.name}: birdie {verb} --{option}"

@@ -14,7 +14,8 @@ TRAINING_FILES = {"networks.py", "ppo.py", "training.py", "checkpoint.py", "expo
 ON_THE_ROBOT = ["perception.flight", "perception.camera", "perception.rig_check", "perception.detector", "perception.pipeline",
                 "perception.tracker", "perception.tracker_batch", "perception.interception", "perception.height_scale",
                 "sim.impact", "sim.kinematics", "sim.court", "policy.contract", "policy.observations", "policy.strike",
-                "policy.symmetry", "policy.inference"]
+                "policy.symmetry", "policy.inference", "policy.commander", "ros_nodes.safety", "ros_nodes.deploy", "ros_nodes.policy_core",
+                "ros_nodes.perception_core", "ros_nodes.bag"]
 
 
 def imports(path: Path) -> set[str]:
