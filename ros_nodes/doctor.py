@@ -109,8 +109,8 @@ def test_joint(session: Session, joint: str) -> tuple[bool, str]:
     out = session.node.create_publisher(String, "safety/test_joint", topics.EVENTS)
     if not session.wait_for(lambda: out.get_subscription_count() > 0, 3.0):
         return False, "no supervisor is there"
-    if not session.wait_for(lambda: bool(session.safety), 2.0) or not session.safety.get("armed"):
-        return False, "the supervisor is not armed; birdie ros arm first"
+    if not session.wait_for(lambda: bool(session.safety), 2.0) or not session.safety.get("armed") or session.state != "DAMPING":
+        return False, f"the supervisor is {session.state or 'silent'}; it must be damped and armed: birdie ros damp, birdie ros arm"
     out.publish(String(data=joint))
     began = session.wait_for(lambda: session.state == "TEST", 2.0)
     return began, f"{joint} swings" if began else f"it does not begin; is {joint or 'an empty name'} a joint of the policy? See the supervisor's log"

@@ -31,6 +31,7 @@ MATCH = 0.003  # [s] that a tick waits for odometry and IMU of the same stamp; o
 LATE = 0.005  # [s] after its deadline at which a command counts as a missed deadline: a quarter of the period, a report of a 200 Hz robot
 DISCOVERY = 1.0  # [s] before a node that begins knows who else is there; our choice, half a second is what it takes at most here
 PATIENCE = 5.0  # [s] for which a node that begins waits for another policy's publisher to be gone
+ELSEWHEN = 5 * 10**9  # [ns] older stamps are of a bag, or of another clock: nothing to measure a latency with
 KEPT = 40  # reports of each kind that wait for their partners
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -283,6 +284,8 @@ class PolicyNode(LifecycleNode):
 
     def _measure(self, begin: float, begin_ns: int, done: float, done_ns: int, joints_ns: int, late: float) -> None:
         s = self.stages
+        if not 0 <= begin_ns - joints_ns < ELSEWHEN:
+            return
         s["state_to_policy"].add((begin_ns - joints_ns) * 1e-6)
         s["policy"].add((done - begin) * 1e3)
         s["state_to_command"].add((done_ns - joints_ns) * 1e-6)

@@ -23,6 +23,7 @@ from ros_nodes.runtime import ERROR, OK, WARN, Diagnostics, next_deadline, param
 from ros_nodes.safety import SafetyCfg, Supervisor
 
 RATE = 250.0  # [Hz] at which drives are told again; 200 is what the field asks for, a quarter more makes up for ticks lost on a busy machine
+ELSEWHEN = 5 * 10**9  # [ns] older stamps are of a bag, or of another clock
 LAST_WORDS = 0.1  # [s] for which damping is sent at the end, so that a best-effort reader loses it only if all are lost
 PATIENT = {"joints_timeout": 20.0, "imu_timeout": 20.0, "command_periods": 1000.0, "operator_timeout": 20.0, "late": np.inf, "jump": np.inf}
 # in lock-step the simulator waits for us, however long it takes
@@ -105,8 +106,9 @@ class SafetyNode(Node):
             self.tell()
         elif before is not self.supervisor.state:
             self.tell()
-        if not self.lock_step:
-            self.commands.add((time.time_ns() - stamp) * 1e-6)
+        age = time.time_ns() - stamp
+        if not self.lock_step and 0 <= age < ELSEWHEN:
+            self.commands.add(age * 1e-6)
 
     def on_heartbeat(self, message: Header) -> None:
         """The operator lives, and may say why to stop."""

@@ -26,7 +26,7 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
         robot: sim: the simulator as a robot; dry: computes everything and commands nothing, on --bag or on whatever robot is on the network;
             or the folder of a robot, with its deploy.yaml.
         serves: with --robot sim: shots to be thrown, those of `birdie play` with the same seed.
-        vision: with --robot sim: rendered images instead of detections; in lock-step, slow.
+        vision: images instead of detections; with --robot sim rendered ones, in lock-step, slow.
         lock_step: with --robot sim: the simulator waits for every answer instead of keeping real time.
         bag: with --robot dry: a recording in place of a robot.
         policy: ONNX file with its contract inside.
@@ -51,8 +51,10 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
         raise UserError(f"serves must be at least 1, seconds not negative, domain -1 to 232; they are {serves}, {seconds:g}, {domain}")
     if bag is not None and robot != "dry":
         raise UserError("--bag takes the place of a robot; give --robot dry with it")
-    if (vision or lock_step) and robot != "sim":
-        raise UserError("--vision and --lock-step are of the simulator; leave them out")
+    if lock_step and robot != "sim":
+        raise UserError("--lock-step is of the simulator; leave it out")
+    if vision and bag is not None:
+        raise UserError("bags hold detections, not images; leave --vision out")
     from policy.inference import OnnxPolicy
     from policy.provenance import session_facts
 
@@ -65,7 +67,8 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
     deploy = load_deploy(deploy_path)
     deploy.limits(network.contract)
     deploy.joint_map(network.contract)
-    if vision:
+    stepped = robot == "sim" and (lock_step or vision)
+    if vision and robot == "sim":
         from sim.display import choose_offscreen
 
         display = choose_offscreen()
@@ -77,7 +80,7 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
     folder = (out or Path("runs/up") / stamp()).resolve()
     facts = json.dumps(session_facts(network, seed, ""))
     stack = robot_stack(folder, str(deploy.path.resolve()), str(policy.resolve()), "sim" if robot == "sim" else "dry" if robot == "dry" else "", chosen,
-                        lock_step or vision, vision, seed, (serves + 36) // 37, bag.resolve() if bag else None, folder / "bag" if record else None, realtime,
+                        stepped, vision, seed, (serves + 36) // 37, bag.resolve() if bag else None, folder / "bag" if record else None, realtime,
                         deadman, facts)
     stack.adopt_environment()
     figures: dict[str, Any] = {}
@@ -95,7 +98,7 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
                 return not stopping
 
             if robot == "sim":
-                figures = _serve(session, serves, lock_step or vision, alive, console)
+                figures = _serve(session, serves, stepped, alive, console)
             else:
                 _watch(session, seconds, alive, stack, console)
             session.spin(1.2 if not stopping else 0.0)  # one more round of diagnostics
@@ -105,7 +108,7 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
         codes = stack.stop()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    figures |= {"exit_codes": codes, "faults": faults, "seed": seed, "robot": robot, "vision": vision, "lock_step": lock_step or vision,
+    figures |= {"exit_codes": codes, "faults": faults, "seed": seed, "robot": robot, "vision": vision, "lock_step": stepped,
                 "bag": str(folder / "bag") if record else None}
     write_json(folder / "figures.json", figures)
     write_json(json_path, figures)

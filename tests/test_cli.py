@@ -34,7 +34,7 @@ def test_help_of_every_verb_explains_every_option(verb):
     (["train", "--robot", "unicorn", "--total-steps", "100"], "unicorn"),
     (["up", "--robot", "nowhere"], "nowhere"),
     (["up", "--robot", "dry", "--bag", "README.md"], "README.md"),
-    (["up", "--robot", "dry", "--vision"], "--vision"),
+    (["up", "--robot", "dry", "--lock-step"], "--lock-step"),
     (["ros", "again"], "--bag"),
 ])
 def test_bad_input_gets_one_line_and_exit_code_two(tmp_path, args, said):
