@@ -3,6 +3,7 @@
 Stamps are times of exposure, on the robot's clock; `latency_offset` [s] is taken off those of cameras that stamp late.
 """
 
+import pathlib
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import Float64MultiArray
 
 from perception.errors import UserError
+from policy import SHIPPED
 from policy.inference import OnnxPolicy
 from ros_nodes import topics
 from ros_nodes.conversions import header, ns_of, odometry, pixels_of, place_of, points_of, pose, split_ns, vector
@@ -31,7 +33,7 @@ OLD = 0.2  # [s] past which an exposure is too old to be tracked: the tracker's 
 
 
 class PerceptionNode(Node):
-    """Parameters: deploy, vision (images instead of detections), height [m] at which shuttles are met (0: the shipped policy's), latency_offset
+    """Parameters: deploy, policy (file), vision (images instead of detections), height [m] at which shuttles are met (0: the policy's), latency_offset
     [s], lock_step."""
 
     def __init__(self) -> None:
@@ -42,7 +44,8 @@ class PerceptionNode(Node):
         self.vision = parameter(self, "vision", False)
         self.lock_step = parameter(self, "lock_step", False)
         self.offset = round(parameter(self, "latency_offset", 0.0) * 1e9)
-        self.height = parameter(self, "height", 0.0) or OnnxPolicy().contract.scale.meet_height
+        policy = parameter(self, "policy", "")
+        self.height = parameter(self, "height", 0.0) or OnnxPolicy(pathlib.Path(policy) if policy else SHIPPED).contract.scale.meet_height
         self.core = PerceptionCore(deploy.camera)
         self.digest = deploy.camera.digest
         self.source = Source("camera", 0.5, late=0.1, jump=0.5, latched=False)

@@ -6,6 +6,7 @@ drives are told what answers the state it sent, and until perception has seen wh
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from std_msgs.msg import Float64MultiArray, String
 from std_srvs.srv import Trigger
 
 from perception.errors import UserError
+from policy import SHIPPED
 from policy.inference import OnnxPolicy
 from ros_nodes import topics
 from ros_nodes.conversions import (
@@ -48,7 +50,7 @@ BEGIN = 10 * 10**9  # [ns] where a lock-step clock begins: zero means "no time" 
 
 
 class SimRobotNode(Node):
-    """Parameters: deploy, robot (name or folder), seed, repeats, lock_step, vision (render images), shuffle (seed by which the order of the
+    """Parameters: deploy, policy (file), robot (name or folder), seed, repeats, lock_step, vision (render images), shuffle (seed by which the order of the
     reported joints is shuffled, -1: as they are), max_rate (lock-step: times real time, 0: as fast as it goes)."""
 
     def __init__(self) -> None:
@@ -61,9 +63,11 @@ class SimRobotNode(Node):
         if deploy.camera is None:
             raise UserError(f"{deploy.path} has no camera; the simulator needs one")
         robot = load_robot(name)
-        self.map = deploy.joint_map(OnnxPolicy().contract) if tuple(OnnxPolicy().contract.joint_names) == robot.joint_names else None
-        if self.map is None:
-            raise UserError(f"robot {name} has other joints than the shipped policy")
+        policy = parameter(self, "policy", "")
+        contract = OnnxPolicy(Path(policy) if policy else SHIPPED).contract
+        if tuple(contract.joint_names) != robot.joint_names:
+            raise UserError(f"robot {name} has other joints than the policy")
+        self.map = deploy.joint_map(contract)
         cameras = None
         if self.vision:
             from sim.stereo import StereoCameras
@@ -116,7 +120,6 @@ class SimRobotNode(Node):
         except UserError:
             self.bad += 1
             return
-        assert self.map is not None
         self._command_at, self.commanded = time.monotonic(), True
         self._state = message.header.frame_id
         self.sim.drive(self.map.sign * (position - self.map.offset), kp, kd)
@@ -221,7 +224,6 @@ class SimRobotNode(Node):
 
     def _report(self) -> None:
         """Odometry and IMU first, then the joints, all of one stamp."""
-        assert self.map is not None
         ns, (p, q, v, w) = self.ns, self.sim.base
         self.odom_out.publish(odometry(ns, "odom", "base_link", p, q, v, w))
         self.imu_out.publish(imu(ns, q, w))

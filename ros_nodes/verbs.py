@@ -44,9 +44,6 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
     from ros_nodes.bringup import check_started, random_domain, robot_stack, ros_is_here
     from ros_nodes.deploy import CONFIG, load_deploy
 
-    missing = ros_is_here()
-    if missing:
-        raise UserError(missing)
     if serves < 1 or seconds < 0 or not -1 <= domain <= 232:
         raise UserError(f"serves must be at least 1, seconds not negative, domain -1 to 232; they are {serves}, {seconds:g}, {domain}")
     if bag is not None and robot != "dry":
@@ -67,6 +64,9 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
     deploy = load_deploy(deploy_path)
     deploy.limits(network.contract)
     deploy.joint_map(network.contract)
+    missing = ros_is_here()
+    if missing:
+        raise UserError(missing)
     stepped = robot == "sim" and (lock_step or vision)
     if vision and robot == "sim":
         from sim.display import choose_offscreen
