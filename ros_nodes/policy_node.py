@@ -26,6 +26,7 @@ from ros_nodes.latency import Stage
 from ros_nodes.policy_core import Decision, PolicyCore, Report
 from ros_nodes.runtime import ERROR, OK, WARN, Diagnostics, next_deadline, parameter, run
 from ros_nodes.watch import Source
+from sim.recording import facing
 
 MATCH = 0.003  # [s] that a tick waits for odometry and IMU of the same stamp; our choice: they are sent together and come within 1 ms
 LATE = 0.005  # [s] after its deadline at which a command counts as a missed deadline: a quarter of the period, a report of a 200 Hz robot
@@ -324,15 +325,6 @@ class PolicyNode(LifecycleNode):
     def finish(self, why: str) -> None:
         """Commands end here; the supervisor notices."""
         self.running = False
-
-
-def facing(normal: np.ndarray) -> np.ndarray:
-    """Quaternion (w, x, y, z) that turns the x axis onto a unit normal (3,)."""
-    half = normal + [1.0, 0.0, 0.0]
-    if half @ half < 1e-12:
-        return np.array([0.0, 0.0, 0.0, 1.0])
-    half = half / np.linalg.norm(half)
-    return np.array([half[0], 0.0, -half[2], half[1]])
 
 
 def epoch_of(ns: int) -> int:

@@ -22,7 +22,7 @@ from ros_nodes.bag import replay  # isort: skip
 from ros_nodes.bringup import NodeSpec, Stack, random_domain  # isort: skip
 from ros_nodes.conversions import imu, joint_state, odometry  # isort: skip
 from ros_nodes.deploy import load_deploy, rotation  # isort: skip
-from ros_nodes.policy_node import facing  # isort: skip
+from sim.recording import facing  # isort: skip
 from ros_nodes.session import Session  # isort: skip
 
 STEPS = 250  # 5 s: three swings with the waits between them
