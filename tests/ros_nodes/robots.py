@@ -22,7 +22,6 @@ from ros_nodes.session import Session
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = (ROOT / "ros_nodes" / "config" / "anymal_dynaarm.yaml").read_text().replace("safety: {}", "safety: {stand_time: 0.8, gain_time: 0.1, blend: 0.1}")
 RAW = {topics.JOINTS: f"{topics.JOINTS}_raw", topics.DETECTION: f"{topics.DETECTION}_raw", topics.COMMAND: f"{topics.COMMAND}_raw"}
-NO_FEWER = ("python", "python3")
 
 
 class Bench:
