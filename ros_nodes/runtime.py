@@ -26,7 +26,7 @@ from ros_nodes import topics
 try:
     from rclpy.experimental import EventsExecutor
 except ImportError:  # before Kilted
-    EventsExecutor = None
+    EventsExecutor = None  # type: ignore[assignment, unused-ignore]
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 PR_SET_PDEATHSIG = 1
