@@ -144,3 +144,11 @@ def test_a_bag_gone_through_again_gives_the_same_commands_and_birdie_replay_open
 
     rollout = read_rollout(bag)
     assert rollout.q.shape[1] == 18 and len(rollout.time) > 1000 and rollout.complete
+    dry = subprocess.run([sys.executable, str(ROOT / "birdie.py"), "up", "--robot", "dry", "--bag", str(bag), "--seconds", "7", "--out", str(tmp_path / "dry"),
+                          "--json", str(tmp_path / "dry.json")], capture_output=True, text=True, cwd=tmp_path)
+    assert dry.returncode == 0, dry.stdout + dry.stderr
+    figures = json.loads((tmp_path / "dry.json").read_text())
+    assert figures["policy_ticks"] > 50 and set(figures["exit_codes"].values()) == {0}
+    with AnyReader([tmp_path / "dry" / "bag"]) as reader:
+        recorded = {c.topic: c.msgcount for c in reader.connections}
+    assert recorded.get("/policy/command", 0) > 50 and "/joint_command" not in recorded, "a dry run has no publisher to the drives"
