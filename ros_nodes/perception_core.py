@@ -81,6 +81,7 @@ class PerceptionCore:
         for side, (camera, seen) in enumerate(((self.rig.left, points), (self.rig.right, right))):
             pixels = camera.project(seen)
             self.tracker.add(sight(self.rig, side, ns * 1e-9, pixels, eyes, self.tracker.cfg.stereo))
+        self.tracker.take_finished()  # else it keeps every flight of the day
         note = f"the same detections {self._same} times: frozen?" if self._same >= FROZEN else ""
         behind = int(np.sum(points[:, 2] <= 0))
         return Seen(ns, self.tracker.track, note=note or ("detections lie behind the camera: are left and right swapped?" if behind else ""))
@@ -95,6 +96,7 @@ class PerceptionCore:
             look = self.pipeline.look(ns * 1e-9, left, right, pose)
         except UserError as error:
             return Seen(ns, None, note=str(error))
+        self.pipeline.tracker.take_finished()
         return Seen(ns, look.track, look.detect_s, look.track_s, "; ".join(self.pipeline.notes()))
 
     def interception(self, track: Track, height: float) -> Interception | None:

@@ -105,6 +105,23 @@ def test_warming_up_goes_all_the_way_to_a_strike():
     assert PerceptionCore(load_deploy("anymal_dynaarm").camera).warm_up(1.8)
 
 
+def test_flights_that_are_over_are_forgotten():
+    from perception.flight import fly
+    from ros_nodes.policy_core import WARM, WARM_BASE
+
+    core, level = PerceptionCore(load_deploy("anymal_dynaarm").camera), np.array([1.0, 0.0, 0.0, 0.0])
+    path = fly(WARM[None, :3], WARM[None, 3:6], WARM[6:7], WARM[7:8], 0.016, 40)[0]
+    tracked = 0
+    for flight in range(3):
+        for n in range(240):  # 0.6 s of flight, then nothing for 3 s
+            ns = (flight * 240 + n) * 16_000_000
+            core.base(ns, WARM_BASE, level)
+            points = core.mount.pose(WARM_BASE, level).apply(path[n][None, :3]) if n < len(path) else np.zeros((0, 3))
+            tracked += core.detections(ns, points).track is not None
+    assert tracked > 60 and core.tracker.track is None
+    assert core.tracker.take_finished() == ()
+
+
 @pytest.mark.parametrize(("change", "said"), [
     ({"robot": "unicorn"}, "unicorn"), ({"driver": "wish"}, "driver is wish"), ({"gears": 3}, "unknown key gears"),
     ({"safety": {"slow": 1}}, "safety has no slow"), ({"safety": {"tilt": "much"}}, "must be a number"),
