@@ -5,6 +5,7 @@ for the cost, advantages of the cost normalised, and their clipped surrogate plu
 it is positive. Unlike a soft penalty its weight does not compete with the rewards once the limit is kept.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +33,8 @@ class ConstraintCfg:
 
     def weight_at(self, updates: int) -> float:
         """Of the penalty after so many updates."""
-        return float(min(self.weight * self.growth**updates, self.weight_max))
+        most = math.log(self.weight_max / self.weight)  # the power itself overflows in a long run
+        return self.weight * math.exp(min(updates * math.log(self.growth), most))
 
 
 def normalised_cost(advantage: Tensor, returns: Tensor, gamma: float, budget: float) -> tuple[Tensor, Tensor]:
