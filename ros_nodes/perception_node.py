@@ -22,7 +22,7 @@ from ros_nodes.conversions import header, ns_of, odometry, pixels_of, place_of, 
 from ros_nodes.deploy import load_deploy
 from ros_nodes.latency import Stage
 from ros_nodes.perception_core import PerceptionCore, Seen
-from ros_nodes.runtime import OK, WARN, Diagnostics, parameter, run
+from ros_nodes.runtime import OK, WARN, Diagnostics, calm, parameter, run
 from ros_nodes.watch import Source
 
 UNIT = np.array([1.0, 0.0, 0.0, 0.0])
@@ -68,7 +68,8 @@ class PerceptionNode(Node):
         else:
             self.create_subscription(PoseArray, topics.DETECTION, self.on_detection, topics.FLIGHTS)
         self.diagnostics = Diagnostics(self, self.statuses, self.digest)
-        self.core.warm_up(self.height)
+        with calm():
+            self.core.warm_up(self.height)
 
     # -- what arrives ---------------------------------------------------------------------------------------------------
     def on_odom(self, message: Odometry) -> None:

@@ -24,7 +24,7 @@ from ros_nodes.conversions import join_ns, joint_state, ns_of, odometry, place_o
 from ros_nodes.deploy import load_deploy, rotation
 from ros_nodes.latency import Stage
 from ros_nodes.policy_core import Decision, PolicyCore, Report
-from ros_nodes.runtime import ERROR, OK, WARN, Diagnostics, next_deadline, parameter, run
+from ros_nodes.runtime import ERROR, OK, WARN, Diagnostics, calm, next_deadline, parameter, run
 from ros_nodes.watch import Source
 from sim.recording import facing
 
@@ -103,7 +103,8 @@ class PolicyNode(LifecycleNode):
             if others:
                 raise UserError(f"{others} other node(s) publish on {topics.COMMAND}; only one policy may")
             deploy = load_deploy(self.deploy_name)
-            policy = OnnxPolicy(Path(self.policy_file) if self.policy_file else SHIPPED)
+            with calm():
+                policy = OnnxPolicy(Path(self.policy_file) if self.policy_file else SHIPPED)
             deploy.description.check_fits(policy.contract)
             self.joints = deploy.joint_map(policy.contract)
             if policy.contract.sees:
@@ -116,7 +117,8 @@ class PolicyNode(LifecycleNode):
             return FAILURE
         self.core, self.period = PolicyCore(policy, deploy.court), policy.contract.period
         self.names = list(policy.contract.joint_names)
-        self.core.warm_up()
+        with calm():
+            self.core.warm_up()
         self.command_publisher = self.create_lifecycle_publisher(JointState, topics.COMMAND, topics.COMMANDS)
         self.trace_publisher = self.create_lifecycle_publisher(Float64MultiArray, topics.TRACE_TOPIC, topics.EVENTS)
         self.strike_publisher = self.create_lifecycle_publisher(Odometry, topics.STRIKE_NOW, topics.EVENTS)

@@ -4,6 +4,7 @@ rclpy's own handlers invalidate the context before a stop command can be sent; `
 `spin_once` in a loop does. Watchdogs read the monotonic clock. Time stamps are nanoseconds of the robot's clock.
 """
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import rclpy
@@ -70,6 +71,19 @@ def priority(wanted: bool) -> str:
         return f"SCHED_FIFO {PRIORITY}"
     except (OSError, AttributeError) as error:
         return f"ordinary priority: real-time scheduling was refused ({error}); see docs/deploy.md"
+
+
+@contextlib.contextmanager
+def calm() -> Iterator[None]:
+    """Ordinary priority for work that takes long, such as compiling: with SCHED_FIFO it would starve the nodes that are already at work."""
+    if not hasattr(os, "sched_getscheduler") or os.sched_getscheduler(0) != os.SCHED_FIFO:
+        yield
+        return
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
 
 
 def run(create: Callable[[], Any], argv: Sequence[str] | None = None) -> int:

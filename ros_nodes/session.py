@@ -56,6 +56,8 @@ class Session:
         self.executor.shutdown()
         self.node.destroy_node()
         self.context.try_shutdown()
+        if hasattr(self.context, "destroy"):
+            self.context.destroy()  # else its shared memory stays where it is until the interpreter ends, and sometimes longer
 
     def _on_safety(self, message: String) -> None:
         self.safety = json.loads(message.data)

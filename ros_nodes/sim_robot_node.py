@@ -37,7 +37,7 @@ from ros_nodes.conversions import (
 )
 from ros_nodes.deploy import load_deploy
 from ros_nodes.latency import Stage
-from ros_nodes.runtime import OK, WARN, Diagnostics, parameter, run
+from ros_nodes.runtime import OK, WARN, Diagnostics, calm, parameter, run
 from ros_nodes.sim_robot import STEP_NS, SimCfg, SimRobot
 from sim.robot import load_robot
 
@@ -62,7 +62,9 @@ class SimRobotNode(Node):
             raise UserError("rendered images take longer than real time; vision needs lock_step")
         if deploy.camera is None:
             raise UserError(f"{deploy.path} has no camera; the simulator needs one")
-        robot = load_robot(name)
+        with calm():
+            robot = load_robot(name)
+            SimRobot(robot, deploy.camera.rig).warm_up()
         policy = parameter(self, "policy", "")
         contract = OnnxPolicy(Path(policy) if policy else SHIPPED).contract
         if tuple(contract.joint_names) != robot.joint_names:
@@ -107,7 +109,6 @@ class SimRobotNode(Node):
         self.create_service(Trigger, "sim/serve", self.on_serve)
         self.create_service(Trigger, "sim/reset", self.on_reset)
         self.diagnostics = Diagnostics(self, self.statuses, robot.name)
-        SimRobot(robot, deploy.camera.rig).warm_up()
         self.sim.damp(DRIVE_DAMPING)
         self._tell_mode()
         self.next_tick = time.monotonic()

@@ -25,7 +25,7 @@ ALL = ("joint_command", "arm_and_legs/commands", "arm_and_legs/joint_trajectory"
 def test_a_bridge_tells_the_robot_where_to_stand_and_how_to_stop(driver, tmp_path):
     path = tmp_path / "deploy.yaml"
     path.write_text(yaml.safe_dump({"robot": "anymal_dynaarm", "driver": driver, "controller": "arm_and_legs", "joints": JOINTS,
-                                    "safety": {"stand_time": 0.3, "gain_time": 0.1}}))
+                                    "safety": {"stand_time": 0.3, "gain_time": 0.1, "joints_timeout": 0.5, "imu_timeout": 0.5, "late": 0.5, "jump": 0.5}}))
     contract = OnnxPolicy().contract
     deploy = load_deploy(path)
     joints, limits = deploy.joint_map(contract), deploy.limits(contract)
