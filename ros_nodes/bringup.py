@@ -109,8 +109,11 @@ class Stack:
         path = self.folder / f"{name}.log"
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
 
-    def stop(self) -> dict[str, int]:
-        """SIGINT to all, SIGKILL to those that do not end; the supervisor first, so that the robot is damped while it is still heard."""
+    def stop(self, silent: bool = False) -> dict[str, int]:
+        """SIGINT to all, SIGKILL to those that do not end; the supervisor first, so that the robot is damped while it is still heard.
+
+        silent: this process does not speak on the domain any more, so that what it still maps of its peers' memory is nobody's.
+        """
         order = sorted(self.processes, key=lambda n: (n != "safety", n == "recorder", n == "sim_robot"))
         for name in order:
             process = self.processes[name]
@@ -127,12 +130,16 @@ class Stack:
                     self.processes[name].kill()
                 self.wait(name, 2.0)
         codes = {n: int(p.returncode if p.returncode is not None else -9) for n, p in self.processes.items()}
-        self.clean_memory()
+        self.clean_memory(silent)
         return codes
 
-    def clean_memory(self) -> None:
-        """Remove shared memory that appeared in our time and that no living process maps: killed processes leave theirs behind."""
-        held = set().union(*(_mapped(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit())) if Path("/proc").is_dir() else set()
+    def clean_memory(self, silent: bool = False) -> None:
+        """Remove shared memory that appeared in our time and that no living process maps, this one left out if silent: killed processes leave
+        theirs behind, and Fast DDS keeps its peers' mapped for longer than it speaks to them."""
+        here = str(os.getpid()) if silent else ""
+        held: set[Path] = set()
+        if Path("/proc").is_dir():
+            held = held.union(*(_mapped(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit() and p.name != here))
         for path in _segments() - self._before - held:
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -105,7 +105,7 @@ def up(robot: str = "sim", serves: int = 20, vision: bool = False, lock_step: bo
             figures |= latencies(session)
             faults = session.faults
     finally:
-        codes = stack.stop()
+        codes = stack.stop(silent=True)
         for number, handler in previous.items():
             signal.signal(number, handler)
     figures |= {"exit_codes": codes, "faults": faults, "seed": seed, "robot": robot, "vision": vision, "lock_step": stepped,
