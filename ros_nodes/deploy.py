@@ -14,6 +14,7 @@ from policy.contract import PolicyContract
 from ros_nodes.description import Description, load_description
 from ros_nodes.joint_map import JointMap
 from ros_nodes.safety import Limits, SafetyCfg
+from sim.kinematics import rotation
 
 Array = np.ndarray
 CONFIG = Path(__file__).parent / "config"
@@ -96,14 +97,6 @@ class Deploy:
     def limits(self, contract: PolicyContract) -> Limits:
         """Raises UserError where the policy was trained for another robot."""
         return Limits.of(contract, self.description)
-
-
-def rotation(q: Array) -> Array:
-    """(3, 3) of a unit quaternion (w, x, y, z)."""
-    w, x, y, z = q
-    return np.array([[1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                     [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                     [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]])
 
 
 def load_deploy(where: str | Path) -> Deploy:

@@ -8,7 +8,8 @@ from policy.commander import Commander, CommanderCfg, Flight
 from policy.inference import OnnxPolicy
 from policy.observations import RobotState, SwingCommand
 from policy.strike import Strike
-from ros_nodes.deploy import Court, rotation
+from ros_nodes.deploy import Court
+from sim.kinematics import rotation
 
 Array = np.ndarray
 WARM = np.array([1.0, 0.0, 2.2, -12.0, 0.0, 5.0, 0.25, 0.0])  # a flight that comes down at home: to run everything once before it matters

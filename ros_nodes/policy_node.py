@@ -21,11 +21,12 @@ from policy.inference import OnnxPolicy
 from policy.strike import Strike
 from ros_nodes import topics
 from ros_nodes.conversions import join_ns, joint_state, ns_of, odometry, place_of, split_ns, twist_of, vector
-from ros_nodes.deploy import load_deploy, rotation
+from ros_nodes.deploy import load_deploy
 from ros_nodes.latency import Stage
 from ros_nodes.policy_core import Decision, PolicyCore, Report
 from ros_nodes.runtime import ERROR, OK, WARN, Diagnostics, calm, next_deadline, parameter, run
 from ros_nodes.watch import Source
+from sim.kinematics import rotation
 from sim.recording import facing
 
 MATCH = 0.003  # [s] that a tick waits for odometry and IMU of the same stamp; our choice: they are sent together and come within 1 ms

@@ -13,9 +13,9 @@ from policy.play import REST, PlayCfg, serves
 from policy.rewards import HIT_RADIUS
 from policy.swings import Swings
 from policy.task import FALL_TILT
-from ros_nodes.deploy import rotation
 from sim.batch import BatchPhysics
 from sim.court import is_in
+from sim.kinematics import rotation
 from sim.randomize import KD, KP
 from sim.robot import Robot
 from sim.shuttle import DOWN, IDLE, INCOMING, RacketSweep, Shuttles

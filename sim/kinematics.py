@@ -70,6 +70,13 @@ def _quat_to_mat(q, out):
     out[2, 2] = 1 - 2 * (x * x + y * y)
 
 
+def rotation(quaternion: Array) -> Array:
+    """(3, 3) of a unit quaternion (w, x, y, z)."""
+    out = np.empty((3, 3))
+    _quat_to_mat(np.asarray(quaternion, float), out)
+    return out
+
+
 @njit(cache=True)
 def _mul(a, b, out):
     for i in range(3):

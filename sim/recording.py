@@ -1,6 +1,6 @@
 """Writing rollouts as MCAP: one file of standard ROS 2 messages (CDR, profile "ros2"), for Foxglove, PlotJuggler, Rerun, `ros2 bag`.
 
-Written as it goes, in chunks of at most half a second, so a killed run keeps all but its last second. TOPICS lists what is in it. Numbers are
+Written as it goes, in chunks of at most half a second, so a killed run keeps all but its last second. docs/replay.md lists the topics. Numbers are
 rounded to single precision, the policy's own, which halves the file; `exact` keeps them as they are.
 `sim/rollout_reader.py` reads it back, and bags from elsewhere.
 """
@@ -16,25 +16,6 @@ from rosbags.typesys import Stores, get_typestore
 
 CHUNK_BYTES = 1024 * 1024  # a chunk is closed by time, long before it holds so much
 CHUNK_SECONDS = 0.5
-TOPICS = {  # what each holds; which of them a recording has depends on who wrote it
-    "/joint_states": "angles [rad], speeds [rad/s], torques [N m]",
-    "/joint_targets": "what the policy asked for [rad]",
-    "/odom": "base in the court frame, twist in the base frame",
-    "/imu/data": "turn rate [rad/s] and acceleration [m/s^2] of the base; in simulation from differences of its velocity",
-    "/feet": "height of each foot's centre above the floor [m]; effort 1 while it carries",
-    "/arm/supply": "voltage and current of the arm's supply",
-    "/racket/pose": "true face: centre, x axis along its normal",
-    "/shuttle/odom": "true shuttle while one is in the scene",
-    "/shuttle/detection": "where the camera saw it",
-    "/shuttle/track": "where the tracker says it is, with covariance",
-    "/shuttle/interception": "where it is to be met, with covariance",
-    "/strike/pose": "the commanded face, while there is a command",
-    "/strike/twist": "its commanded velocity",
-    "/rewards": "weighted reward of each term",
-    "/latency": "seconds that each stage took, or its data was old",
-    "/events": "shot, touch, strike, landing, fall, fault, as JSON",
-    "/birdie/metadata": "robot, contract, training record, seed, commit, hash of the robot's folder, as JSON",
-}
 Array = np.ndarray
 
 _TYPES = get_typestore(Stores.ROS2_JAZZY)

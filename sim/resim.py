@@ -12,6 +12,7 @@ import numpy as np
 
 from perception.errors import UserError
 from sim.batch import BatchPhysics
+from sim.kinematics import rotation
 from sim.robot import Robot
 from sim.rollout_reader import Rollout
 
@@ -82,8 +83,5 @@ def _put(physics: BatchPhysics, robot: Robot, pose: Array, odom: Array, q: Array
     """The recorded state, velocities included; drives remember no older command than the joints' own angles."""
     physics.reset(np.array([0]), pose[None, :3] - physics.home, np.zeros(1), q[None])
     physics.qpos[0, 3:7] = pose[3:7] / np.linalg.norm(pose[3:7])
-    w, x, y, z = physics.qpos[0, 3:7]
-    turn = np.array([[1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                     [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]])
-    physics.qvel[0, :3], physics.qvel[0, 3:6] = turn @ odom[7:10], odom[10:13]
+    physics.qvel[0, :3], physics.qvel[0, 3:6] = rotation(physics.qpos[0, 3:7]) @ odom[7:10], odom[10:13]
     physics.qvel[0, robot.qvel_index] = qd
