@@ -16,7 +16,7 @@ FORWARD = 0.05  # [m] middle of the targets ahead of home: our choice, most of t
 class CurriculumCfg:
     """start, top: spread of targets, 1 is the box that evaluation draws from; step: growth per update; top_share: fastest racket, of the
     robot's swing speed; seen_share: of swings of which the robot knows what it sees, where it has a camera; rush_share: of swings with no more
-    time than 0.6 to 1.5 s, wherever the target is; tail: percentile of the errors that must be good too, and that widths go by."""
+    time than 0.6 to 1.5 s, wherever the target is; wait_share: of swings that begin with a wait; tail: percentile of the errors that must be good too, and that widths go by."""
 
     start: float = 0.3
     top: float = 1.5
@@ -24,6 +24,7 @@ class CurriculumCfg:
     top_share: float = 0.75
     seen_share: float = 0.0
     rush_share: float = 0.0
+    wait_share: float = 0.3
     tail: float = 90.0
 
 
@@ -44,7 +45,7 @@ class Curriculum:
         x, y, middle, up = scale.box_x * d, scale.box_y * d, scale.strike_middle, 0.5 * (scale.strike_high - scale.strike_low) * ease
         return SwingRange(
             x=(FORWARD - x, FORWARD + x), y=(-y, y), height=(middle - up, middle + up),
-            hurry=later, wait_share=0.3 * later, wait=(5, 70),
+            hurry=later, wait_share=self.cfg.wait_share * later, wait=(5, 70),
             speed=(SLOWEST, SLOWEST + (self.cfg.top_share * scale.swing_speed - SLOWEST) * ease),
             elevation=(0.55 - 0.45 * ease, 0.55 + 0.45 * ease), planned_share=0.5 * later,
             seen_share=self.cfg.seen_share * later, rush_share=self.cfg.rush_share * later,

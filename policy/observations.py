@@ -114,7 +114,7 @@ def sense(contract: PolicyContract, state: RobotState, command: SwingCommand, pr
         pace = np.clip(needed, scale.walk_speed, SPRINT * scale.walk_speed)
     speed = np.where(command.active, np.minimum(pace, SPRINT * WALK_GAIN * np.maximum(0.0, distance - scale.walk_from)) if contract.sees
                      else np.minimum(pace, WALK_GAIN * np.maximum(0.0, distance - scale.walk_from)),
-                     np.minimum(scale.walk_speed, WALK_GAIN * np.maximum(0.0, home_distance - HOME_FROM)))
+                     (SPRINT if contract.sees else 1.0) * np.minimum(scale.walk_speed, WALK_GAIN * np.maximum(0.0, home_distance - HOME_FROM)))
     walk = speed[:, None] * np.where(command.active[:, None], flat / distance[:, None], to_home / home_distance[:, None])
     vectors = np.zeros((len(speed), 3, 10))
     detected = np.zeros((len(speed), 1))

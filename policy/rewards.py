@@ -4,7 +4,7 @@ All take a `Transition` and return (N,). Weights and shapes from docs/training-l
 below a tenth of the strike rewards, or the policy learns to save torque instead of learning to hit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -185,14 +185,17 @@ REGULARISE_FLOOR = -0.3  # per step: one wild step must not outweigh a good stri
 FALL = -2.0  # once, when the robot falls; a good strike is worth 12
 
 
-def total_reward(t: Transition) -> tuple[Array, dict[str, Array]]:
-    """Reward (N,) and each weighted term (N,) by name."""
+TERM_NAMES = frozenset(f.__name__ for group in (STRIKE, GUIDE, REGULARISE) for f in group)
+
+
+def total_reward(t: Transition, weights: Mapping[str, float] = {}) -> tuple[Array, dict[str, Array]]:
+    """Reward (N,) and each weighted term (N,) by name. weights: in place of the table's, by name."""
     out = np.zeros(len(t.action))
     terms: dict[str, Array] = {}
     for group, floor in ((STRIKE, None), (GUIDE, None), (REGULARISE, REGULARISE_FLOOR)):
         part = np.zeros(len(out))
         for function, weight in group.items():
-            value = weight * function(t)
+            value = weights.get(function.__name__, weight) * function(t)
             terms[function.__name__] = value
             part += value
         out += part if floor is None else np.maximum(part, floor)

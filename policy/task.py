@@ -4,8 +4,8 @@ No torch, no Gymnasium: training wraps it in `policy/vec_env.py`, evaluation and
 single environment in `policy/gym_env.py` is this class with N = 1.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,7 +35,8 @@ CRITIC_SIGHT = 7  # more of them where robots see for themselves
 class TaskCfg:
     """swings: per episode; joint_noise, arm_noise [rad], place_noise [m], yaw_noise [rad]: half widths at a reset; randomize:
     how robots differ, drawn anew for each episode, None for all alike; perception: what robots see with, None for robots without cameras;
-    told_of_sight: whether the policy is told what its camera detects, None: where there is one."""
+    told_of_sight: whether the policy is told what its camera detects, None: where there is one; weights: of rewards, where they are not those of
+    the table in `rewards.py`, by name."""
 
     swings: int = 5
     joint_noise: float = 0.1
@@ -45,6 +46,7 @@ class TaskCfg:
     randomize: RandomizeCfg | None = None
     perception: PerceptionCfg | None = None
     told_of_sight: bool | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def sees(self) -> bool:
@@ -337,7 +339,7 @@ class BadmintonTask:
             watched = (active & self.current.seen & (self.shuttles.phase == INCOMING), s.command.active, off)
         transition = Transition(s, command, watched, self.racket, action, previous, struck, self.physics.torque, self.drive_speed, slip, self.speed_limit,
                                 self._leg, self.widths)
-        reward, terms = total_reward(transition)
+        reward, terms = total_reward(transition, self.cfg.weights)
         fallen = (-s.gravity_b[:, 2] < FALL_TILT) | (s.state.position[:, 2] < self.contract.scale.fall_height)
         reward += FALL * fallen
         faults = {"physics": blown, "reward": ~np.isfinite(reward) & ~blown}

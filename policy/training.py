@@ -44,7 +44,7 @@ from sim.robot import Robot, load_robot
 class TrainCfg:
     """Settings of a run. robots: in the batch; horizon: steps per iteration; std_arm, std_leg: first exploration widths; lag: sample
     with the policy of so many updates ago, for studies of stale data; constraint: on the arm's supply current; perception: what robots
-    see with, None tells them the truth."""
+    see with, None tells them the truth; weights: of rewards, where they are not those of the table in `rewards.py`."""
 
     total_steps: int = 16_000_000
     robots: int = 512
@@ -66,6 +66,7 @@ class TrainCfg:
     lag: int = 0
     constraint: ConstraintCfg | None = None
     perception: PerceptionCfg | None = None
+    weights: dict[str, float] = field(default_factory=dict)
 
 
 PRESETS: dict[str, TrainCfg] = {
@@ -74,10 +75,10 @@ PRESETS: dict[str, TrainCfg] = {
     "quick": TrainCfg(total_steps=2_700_000, curriculum=CurriculumCfg(top=0.5, top_share=0.5)),
     # sees for itself, farther and faster targets, arm current limited: begins where the default preset ends (`--begin-with`)
     "seeing": TrainCfg(
-        total_steps=32_000_000,
-        curriculum=CurriculumCfg(start=1.2, top=2.0, step=0.05, top_share=1.1, seen_share=0.5, rush_share=0.25, tail=75.0),
+        total_steps=40_000_000,
+        curriculum=CurriculumCfg(start=1.5, top=2.0, step=0.025, top_share=1.1, seen_share=0.6, rush_share=0.15, wait_share=0.5, tail=75.0),
         anneal=AnnealCfg(begin=0.45, end=0.95, std_max=(0.25, 0.06), leg_floor=0.18, arm_floor=0.15), constraint=ConstraintCfg(),
-        perception=PerceptionCfg()),
+        perception=PerceptionCfg(), weights={"foot_slip": -0.06}),
 }
 
 
@@ -137,7 +138,7 @@ def build(cfg: TrainCfg, threads: int = 0, how: How | None = None) -> Session:
     torch.set_num_threads(cores if how.mode == "sequential" and not away else max(1, cores // 2))
     curriculum = Curriculum(cfg.curriculum, spread=cfg.curriculum.start)
     source = make_swing_source(np.random.default_rng(cfg.seed + 1000), curriculum, robot)
-    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=cores, cfg=TaskCfg(perception=cfg.perception),
+    task = BadmintonTask(robot, cfg.robots, source, seed=cfg.seed, threads=cores, cfg=TaskCfg(perception=cfg.perception, weights=cfg.weights),
                          widths=curriculum.widths)
     env = BatchVecEnv(task)
     legs = np.ones(len(robot.joint_names), bool)
