@@ -38,8 +38,10 @@ class PerceptionCfg:
 class Perception:
     """N cameras, filters and beliefs. World frame, times in seconds of the task's own clock.
 
-    place (N, 3) [m] and when (N,) [s]: of the interception believed, where known (N,) is True; seen (N,): a measurement came this step,
-    of a shuttle at shuttle (N, 3) [m] as triangulated; in_view (N,): the true shuttle was inside both images.
+    place, arrival (N, 3) [m, m/s] and when (N,) [s]: of the interception believed, where the shuttle will be, how fast, and at what time,
+    where known (N,) is True; seen (N,): a measurement came this step,
+    of a shuttle at shuttle (N, 3) [m] as triangulated; in_view (N,): the true shuttle was inside both images; left (N,): whoever reads the
+    beliefs lets this flight go, nothing is known of it until the next.
     """
 
     def __init__(self, robot: Robot, count: int, period: float, cfg: PerceptionCfg, seed: int = 0) -> None:
@@ -49,9 +51,9 @@ class Perception:
         self.axes, self.lens = lens_in_base(robot)
         pixel, disparity = cfg.noise.measurement_sigma
         self.tracker = TrackerBatch(count, self.rig, TrackerBatchCfg(pixel_sigma=pixel, disparity_sigma=disparity))
-        self.place, self.shuttle = np.zeros((count, 3)), np.zeros((count, 3))
+        self.place, self.arrival, self.shuttle = (np.zeros((count, 3)) for _ in range(3))
         self.when, self.fresh = np.zeros(count), np.full(count, -np.inf)
-        self.known, self.seen, self.in_view = (np.zeros(count, bool) for _ in range(3))
+        self.known, self.seen, self.in_view, self.left = (np.zeros(count, bool) for _ in range(4))
         self.bias = draw_bias(cfg.noise, count, self.rng)
         self.late = np.full(count, cfg.steps_late[0])
         depth = cfg.steps_late[1] + 1
@@ -68,7 +70,7 @@ class Perception:
     def forget(self, ids: Array) -> None:
         """A swing is over, or another shuttle comes: tracks and beliefs of robots ids end."""
         self.tracker.reset(ids)
-        self.known[ids] = False
+        self.known[ids] = self.left[ids] = False
         self.fresh[ids] = -np.inf
         self._reported[:, ids] = False
 
@@ -121,12 +123,12 @@ class Perception:
 
     def _foretell(self, now: float, height: Array) -> None:
         t = self.tracker
-        gone, place, _ = come_down(t.state, height, t.valid)
+        gone, place, arrival = come_down(t.state, height, t.valid)
         when = t.time + gone
         with np.errstate(invalid="ignore"):
             ahead = t.valid & (when > now)
         p = t.covariance
         spread = sum(p[:, a, a] + 2 * gone * p[:, a, 3 + a] + gone**2 * p[:, 3 + a, 3 + a] for a in (0, 1))
         good = ahead & (np.nan_to_num(spread, nan=np.inf) < self.cfg.sigma**2)
-        self.place[good], self.when[good], self.fresh[good] = place[good], when[good], now
-        self.known = good | (self.known & (now - self.fresh <= self.cfg.hold))
+        self.place[good], self.arrival[good], self.when[good], self.fresh[good] = place[good], arrival[good], when[good], now
+        self.known = (good | (self.known & (now - self.fresh <= self.cfg.hold))) & ~self.left

@@ -31,7 +31,9 @@ from sim.recording import facing
 
 MATCH = 0.003  # [s] that a tick waits for odometry and IMU of the same stamp; our choice: they are sent together and come within 1 ms
 LATE = 0.005  # [s] after its deadline at which a command counts as a missed deadline: a quarter of the period, a report of a 200 Hz robot
-DISCOVERY = 1.0  # [s] before a node that begins knows who else is there; our choice, half a second is what it takes at most here
+DISCOVERY = 1.0  # [s] from the first report heard until a node that begins knows who else is there; our choice, on a busy machine the first
+# peer was found 1 s after the start and the last one half a second later
+ALONE = 2.0  # [s] after which a node that hears no robot takes it that there is none
 PATIENCE = 5.0  # [s] for which a node that begins waits for another policy's publisher to be gone
 ELSEWHEN = 5 * 10**9  # [ns] older stamps are of a bag, or of another clock: nothing to measure a latency with
 KEPT = 40  # reports of each kind that wait for their partners
@@ -52,6 +54,7 @@ class PolicyNode(LifecycleNode):
         self.running = False
         self.refused = ""
         self._begun = time.monotonic()
+        self._heard = np.inf  # monotonic [s] of the first report
         self._joints: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._odoms: dict[int, Odometry] = {}
         self._imus: dict[int, np.ndarray] = {}
@@ -97,8 +100,9 @@ class PolicyNode(LifecycleNode):
     def on_configure(self, state: State) -> TransitionCallbackReturn:
         """Load the policy and compare it with the robot's description; nothing is published yet."""
         others = self.count_publishers(self.resolve_topic_name(topics.COMMAND))
-        age = time.monotonic() - self._begun
-        if age < DISCOVERY or (others and age < PATIENCE):  # one that was killed is remembered for two seconds
+        now = time.monotonic()
+        settled = now - min(self._heard, self._begun + ALONE) >= DISCOVERY
+        if not settled or (others and now - self._begun < PATIENCE):  # one that was killed is remembered for two seconds
             return FAILURE
         try:
             if others:
@@ -165,6 +169,7 @@ class PolicyNode(LifecycleNode):
     def on_joints(self, message: JointState) -> None:
         """A report; the one nearest to the deadline is decided from."""
         now = time.monotonic()
+        self._heard = min(self._heard, now)
         if self.core is None:
             return
         names = list(message.name)

@@ -40,7 +40,8 @@ class SafetyCfg:
     slew: action scales per policy period; torque: shares of the torque limit, unclipped; arm_current: shares of its limit, mean over
     current_time [s]; speed: share of the drive's; tilt [rad] (training ends an episode at 66 degrees); range_slack [rad] beyond joint ranges.
     joints_timeout, imu_timeout: eight and more reports of a 200 Hz robot, a busy machine loses 20 ms now and then; command_periods: age of a
-    policy command, in policy periods; operator_timeout: four beats of a 50 Hz heartbeat, more over a radio link; late, jump: see `watch.Source`. All such [s].
+    policy command, in policy periods; operator_timeout: four beats of a 50 Hz heartbeat, more over a radio link; stall: silence of the supervisor
+    itself after which drives may have let go by their own watchdog (the simulator's at 0.05 s) and must not be stiffened again; late, jump: see `watch.Source`. All such [s].
     damping: times the drives' kd, our choice: a robot of 60 kg sinks to the floor in half a second and nothing breaks. stand_time [s] of the
     ramp; gain_time [s] within it in which the gains come; stand_error [rad] from the stance at its end: feet that were splayed on
     the floor stay so until the first step (0.57 rad seen). blend [s] from stance to policy. test_*: of a single joint.
@@ -58,6 +59,7 @@ class SafetyCfg:
     imu_timeout: float = 0.06
     command_periods: float = 3.0
     operator_timeout: float = 0.08
+    stall: float = 0.05
     late: float = 0.1
     jump: float = 0.1
     damping: float = 3.0
@@ -196,6 +198,7 @@ class Supervisor:
         self._policy_bad = ""
         self._answered = 0.0
         self._current_at = -np.inf
+        self._ticked = np.inf
         self.stopped = ""  # why the operator says stop, while it does
         self.publishers = 1  # on the policy's topic
         self.drives = ""  # what the drives report wrong
@@ -346,6 +349,9 @@ class Supervisor:
     # -- what the drives are told ---------------------------------------------------------------------------------------
     def tick(self, now: float) -> Command:
         """Look at everything once more and say what the drives are told now."""
+        silent, self._ticked = now - self._ticked, now
+        if self.state is not State.DAMPING and silent > self.cfg.stall:
+            self._fault(now, "supervisor_stalled", f"the supervisor itself was silent for {silent * 1e3:.0f} ms")
         for name, detail in self.problems(now, self.state).items():
             self._fault(now, name, detail)
         self._follow_current(now)

@@ -235,6 +235,17 @@ def test_a_policy_that_falls_silent_is_damped_after_three_periods():
     assert is_damping(b.run(0.045)) and "policy_stale" in b.s.faults
 
 
+@pytest.mark.parametrize("state", MOVING)
+def test_a_supervisor_that_was_frozen_does_not_go_on_where_it_was(state):
+    b = Bench().to(state)
+    b.now += 0.055  # all sources speak again at once when it wakes up
+    assert is_damping(b.run(0.005)) and "supervisor_stalled" in b.s.faults
+    b.now += 1.0
+    b.s.faults.clear()
+    b.run(0.005)
+    assert "supervisor_stalled" not in b.s.faults, "damped drives have nothing to lose by it"
+
+
 def test_a_policy_that_answers_an_old_state_again_is_as_good_as_silent():
     b = Bench().to(State.PLAY)
     b.send.discard("policy")
