@@ -16,20 +16,19 @@ LEAST_SPREAD = 0.02  # of cost advantages: our choice; where nothing violates an
 
 @dataclass(frozen=True)
 class ConstraintCfg:
-    """margin: share of the limit at which cost begins, our choice: a policy is late by a step; most: a cost's largest value, so that one wild step
-    does not rule a batch; budget: discounted cost allowed, 0 as in the paper; weight, growth, weight_max: of the penalty, grown by
+    """margin: share of the limit at which cost begins, our choice: a policy is late by a step; budget: discounted cost allowed, 0 as in the paper; weight, growth, weight_max: of the penalty, grown by
     `growth` per update: next to nothing while wide exploration draws most of the current, all of it after 2,000 updates."""
 
     margin: float = 0.9
-    most: float = 1.0
     budget: float = 0.0
     weight: float = 0.002
     growth: float = 1.003
     weight_max: float = 1.0
 
     def cost(self, load: Tensor) -> Tensor:
-        """Cost of a load in shares of the limit: how far it is beyond the margin."""
-        return torch.clamp(load - self.margin, 0.0, self.most)
+        """Cost of a load in shares of the limit: the logarithm of how far it is beyond the margin. A wild step does not rule a batch, and less is
+        better however far off the limit is: a cost that ends at twice the limit tells a swing of 60 A nothing about one of 20."""
+        return torch.log1p(torch.clamp(load - self.margin, min=0.0))
 
     def weight_at(self, updates: int) -> float:
         """Of the penalty after so many updates."""

@@ -164,6 +164,11 @@ def idle_pose(t: Transition) -> Array:
     return ~t.sense.command.active * np.minimum(off, 10.0)
 
 
+def away(t: Transition) -> Array:
+    """With nothing to hit: how far the base is beyond 0.3 m from home, at most 1 [m]."""
+    return ~t.sense.command.active * np.clip(np.linalg.norm(t.sense.state.position[:, :2], axis=1) - 0.3, 0.0, 1.0)
+
+
 def foot_slip(t: Transition) -> Array:
     """Squared speed of feet on the ground, each at most 1 [m^2/s^2]."""
     return t.foot_slip
@@ -179,7 +184,7 @@ STRIKE: dict[Callable[[Transition], Array], float] = {strike_position: 6.0, stri
 GUIDE: dict[Callable[[Transition], Array], float] = {track_reference: 0.06, interception: 0.06, walk: 0.06, reach_excess: -0.05, alive: 0.03}
 REGULARISE: dict[Callable[[Transition], Array], float] = {
     tilt: -0.05, heading: -0.02, low_base: -0.5, bounce: -0.02, action_rate: -5e-4, action_size: -1e-4, leg_speed: -2e-5,
-    torque: -3e-7, leg_pose: -1e-3, idle_pose: -2e-3, foot_slip: -0.02, over_speed: -1e-2,
+    torque: -3e-7, leg_pose: -1e-3, idle_pose: -2e-3, away: 0.0, foot_slip: -0.02, over_speed: -1e-2,
 }
 REGULARISE_FLOOR = -0.3  # per step: one wild step must not outweigh a good strike
 FALL = -2.0  # once, when the robot falls; a good strike is worth 12
