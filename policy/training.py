@@ -77,8 +77,8 @@ PRESETS: dict[str, TrainCfg] = {
     "seeing": TrainCfg(
         total_steps=45_000_000,
         curriculum=CurriculumCfg(start=1.5, top=2.0, step=0.025, top_share=1.1, seen_share=0.6, rush_share=0.1, wait_share=0.5, tail=75.0),
-        anneal=AnnealCfg(begin=0.4, end=0.95, kl=(0.01, 0.005), std_max=(0.12, 0.05), leg_floor=0.1, arm_floor=0.08), constraint=ConstraintCfg(),
-        perception=PerceptionCfg(), weights={"foot_slip": -0.12, "away": -0.1}),
+        anneal=AnnealCfg(begin=0.4, end=0.95, kl=(0.01, 0.005), std_max=(0.12, 0.05), leg_floor=0.1, arm_floor=0.08), constraint=ConstraintCfg(weight_max=0.3),
+        perception=PerceptionCfg(), weights={"foot_slip": -0.12, "away": -0.1, "strike_normal": 5.0, "strike_velocity": 4.0}),
 }
 
 
